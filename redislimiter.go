@@ -1,0 +1,178 @@
+package ration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// strategy is what tells the Redis strategies apart on the Go side: a script,
+// the code in the key, and how a window is cut.
+type strategy struct {
+	script *script
+	code   func(p Policy) string
+	// layout gives the script's width for a window, both in microseconds, and
+	// the number of keys.
+	layout  func(p Policy, window int64) (width, keys int64)
+	slotted bool // its keys carry a slot's number
+}
+
+// The letters of scripts/driver.lua.
+const (
+	opAllow  = 'a'
+	opUpTo   = 'u'
+	opPeek   = 'p'
+	opRefund = 'r'
+	opReset  = 'x'
+)
+
+// redisLimiter decides by a script. All its methods come from LimiterFunc.
+type redisLimiter struct {
+	LimiterFunc
+	store    *Store
+	policy   Policy
+	strategy strategy
+	code     string
+	fixed    []boundLimit // the policy's own limits
+}
+
+// boundLimit is a limit made ready for its script and keys.
+type boundLimit struct {
+	args limitArgs
+	base string // the key up to the subject
+}
+
+func newRedisLimiter(s *Store, p Policy, st strategy) (Limiter, error) {
+	if s == nil {
+		return nil, fmt.Errorf("%w: the store is nil", ErrInvalidClient)
+	}
+	if err := p.validate(); err != nil {
+		return nil, err
+	}
+	p.Limits = slices.Clone(p.Limits)
+	l := &redisLimiter{store: s, policy: p, strategy: st, code: st.code(p)}
+	l.LimiterFunc = l.do
+	l.fixed = l.bind(p.Limits)
+	return l, nil
+}
+
+func (l *redisLimiter) bind(limits []Limit) []boundLimit {
+	bound := make([]boundLimit, len(limits))
+	for i, lim := range limits {
+		window := lim.micros()
+		width, keys := l.strategy.layout(l.policy, window)
+		bound[i] = boundLimit{
+			args: limitArgs{units: lim.Units, width: width, keys: keys},
+			base: keyBase(l.store.opts.prefix, l.policy.Name, l.code, window),
+		}
+	}
+	return bound
+}
+
+func (l *redisLimiter) do(ctx context.Context, r Request) (Decision, error) {
+	r, err := r.check(ctx)
+	if err != nil {
+		return Decision{}, err
+	}
+	limits, err := l.policy.limitsFor(ctx, r.Key)
+	if err != nil {
+		return Decision{}, err
+	}
+	bound := l.fixed
+	if l.policy.LimitsFor != nil {
+		bound = l.bind(limits)
+	}
+	it := l.item(r, bound)
+	if err := l.store.ask(ctx, l.strategy.script, it); err != nil {
+		return Decision{}, err
+	}
+	if r.Op == OpReset {
+		return Decision{}, nil
+	}
+	return decide(r, limits, it.reply), nil
+}
+
+func (l *redisLimiter) item(r Request, bound []boundLimit) *item {
+	it := &item{op: opPeek, n: r.N, count: 1}
+	switch r.Op {
+	case OpAllow:
+		// Above MaxUnits it can never pass, and Lua need not count so far.
+		it.op, it.n = opAllow, min(r.N, MaxUnits+2)
+	case OpAllowUpTo:
+		it.op, it.n = opUpTo, min(r.N, MaxUnits)
+	case OpRefund:
+		it.op, it.n = opRefund, min(r.N, MaxUnits)
+	case OpReset:
+		it.op = opReset
+	}
+	subject := escapeSubject(r.Key)
+	for _, b := range bound {
+		it.limits = append(it.limits, b.args)
+		it.keys = appendKeys(it.keys, b.base, subject, l.strategy.slotted, b.args.keys)
+	}
+	return it
+}
+
+// decide makes the answer of a script's reply to a lone call.
+func decide(r Request, limits []Limit, reply []int64) Decision {
+	d := Decision{Granted: reply[0], Source: Redis}
+	states := make([]LimitState, len(limits))
+	for i, lim := range limits {
+		part := reply[1+3*i:]
+		states[i] = LimitState{
+			Limit:      lim,
+			Remaining:  max(0, lim.Units-part[0]),
+			RetryAfter: micros(part[1]),
+			ResetAfter: micros(part[2]),
+		}
+	}
+	d.settle(r, states)
+	if len(limits) > 1 {
+		d.ResetAfter = micros(reply[len(reply)-1])
+	}
+	return d
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// settle fills in what follows from every limit's own numbers: the verdict,
+// the limit that decided, and its times. Granted is there already; a state's
+// RetryAfter is the script's, 0 where the call can never pass.
+func (d *Decision) settle(r Request, states []LimitState) {
+	cost := int64(1)
+	if r.Op == OpAllow {
+		cost = r.N
+	}
+	charging := r.Op == OpAllow || r.Op == OpAllowUpTo
+	d.Allowed = charging && d.Granted > 0
+	d.Remaining = states[0].Remaining
+	for _, s := range states {
+		d.Remaining = min(d.Remaining, s.Remaining)
+	}
+	if !charging {
+		d.Allowed = d.Remaining > 0
+	}
+	decider := 0
+	for i := range states {
+		s := &states[i]
+		switch {
+		case d.Allowed:
+			s.RetryAfter = 0
+		case cost > s.Limit.Units:
+			s.RetryAfter = Never
+		}
+		switch best := &states[decider]; {
+		case s.RetryAfter > best.RetryAfter:
+			decider = i
+		case s.RetryAfter == best.RetryAfter && s.Remaining < best.Remaining:
+			decider = i
+		}
+	}
+	d.Limit = states[decider].Limit
+	d.RetryAfter = states[decider].RetryAfter
+	d.ResetAfter = states[decider].ResetAfter
+	if len(states) > 1 {
+		d.Limits = states
+	}
+}

@@ -1,0 +1,51 @@
+package ration
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Wait asks for n units until they are granted: it sleeps as long as each
+// refusal says, asks again, and ends with the context (whose error it gives).
+// It lets through exactly what AllowN lets through, so the Decision decides:
+//
+//	d, err := ration.Wait(ctx, limiter, user, 1)
+//	if err != nil || !d.Allowed {
+//		return // not admitted
+//	}
+//
+// A call that can't succeed before the context's deadline, or never, is
+// refused at once with a nil error, so that the caller can do something else in the meantime.
+// An error of the limiter ends the wait. Waiting charges nothing, and a
+// waiter that leaves has charged nothing. Waiters are not queued: those woken at one instant compete.
+func Wait(ctx context.Context, l Limiter, key string, n int64) (Decision, error) {
+	if isNil(l) {
+		return Decision{}, fmt.Errorf("%w: Wait needs a limiter, not nil", ErrInvalidClient)
+	}
+	for {
+		d, err := l.AllowN(ctx, key, n)
+		if err != nil || d.Allowed || d.RetryAfter == Never || n == 0 {
+			return d, err
+		}
+		// A limiter that isn't ours may name no time; don't spin on it.
+		pause := max(d.RetryAfter, time.Millisecond)
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < pause {
+			return d, nil
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return Decision{}, err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
