@@ -16,6 +16,17 @@ local function units_of(member)
 	return tonumber(string.match(member, ':(%d+)$'))
 end
 
+-- A score as a number. Servers write round ones as 1.8e+15; a real Lua reads
+-- that, miniredis' doesn't, so there the digits are put in their places.
+local function score(value)
+	local n = tonumber(value)
+	if n then
+		return n
+	end
+	local sign, int, frac, exponent = string.match(value, '^(-?)(%d+)%.?(%d*)e%+(%d+)$')
+	return tonumber(sign .. int .. frac .. string.rep('0', exponent - #frac))
+end
+
 -- limit.used: live units; limit.newest: score of the newest entry;
 -- limit.dead: number of entries that no longer count but are still stored,
 -- since a call that charges nothing writes nothing.
@@ -29,8 +40,8 @@ local function read(limit)
 	if head[1] ~= 'total' then
 		error('ration: a sliding log without its total')
 	end
-	local used, horizon = -tonumber(head[2]), now - limit.width
-	if tonumber(head[4]) <= horizon then
+	local used, horizon = -score(head[2]), now - limit.width
+	if score(head[4]) <= horizon then
 		local gone = call('ZRANGEBYSCORE', key, '0', text(horizon))
 		for _, member in ipairs(gone) do
 			used = used - units_of(member)
@@ -38,7 +49,7 @@ local function read(limit)
 		limit.dead = #gone
 	end
 	limit.used = used
-	limit.newest = tonumber(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
+	limit.newest = score(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
 end
 
 -- Microseconds until n units fit; n is at most limit.units.
@@ -58,7 +69,7 @@ local function wait(limit, n)
 		for i = 1, #page, 2 do
 			excess = excess - units_of(page[i])
 			if excess <= 0 then
-				return page[i + 1] + limit.width - now
+				return score(page[i + 1]) + limit.width - now
 			end
 		end
 		first = last + 1
@@ -129,7 +140,7 @@ local function refund(limit, n)
 		local page = call('ZREVRANGE', key, '0', text(min(left, PAGE) - 1), 'WITHSCORES')
 		left = left - take(limit, left, page)
 	end
-	limit.newest = tonumber(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
+	limit.newest = score(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
 	call('ZADD', key, text(-limit.used), 'total')
 	expire(limit)
 	return given

@@ -1,0 +1,135 @@
+package ration_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rationgo/ration"
+	"github.com/rationgo/ration/internal/redistest"
+	"github.com/rationgo/ration/rationtest"
+)
+
+// strategies are the Redis strategies under their names.
+var strategies = map[string]func(*ration.Store, ration.Policy) (ration.Limiter, error){
+	"fixed":   ration.NewFixedWindow,
+	"log":     ration.NewSlidingLog,
+	"buckets": ration.NewSlidingBuckets,
+}
+
+// oneSlot is how much longer than a window the buckets and the ring count.
+func oneSlot(p ration.Policy, window time.Duration) time.Duration {
+	slots := time.Duration(p.Slots)
+	if slots == 0 {
+		slots = 20
+	}
+	micros := (window + time.Microsecond - 1) / time.Microsecond
+	return (micros+slots-1)/slots*time.Microsecond*(slots+1) - window
+}
+
+// movable is a Redis, of either kind, whose clock the test moves.
+type movable interface {
+	Now() time.Time
+	Advance(time.Duration)
+	SetTime(time.Time)
+}
+
+// backend is a movable Redis with what a test asks of it.
+type backend struct {
+	movable
+	rdb *redis.Client
+}
+
+func (b backend) store(t testing.TB, opts ...ration.Option) *ration.Store {
+	opts = append([]ration.Option{ration.WithTimeout(30 * time.Second)}, opts...)
+	s, err := ration.Open(b.rdb, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func (b backend) keys(t testing.TB) []string {
+	var keys []string
+	scan := b.rdb.Scan(context.Background(), 0, "*", 1000).Iterator()
+	for scan.Next(context.Background()) {
+		keys = append(keys, scan.Val())
+	}
+	require.NoError(t, scan.Err())
+	return keys
+}
+
+// backends are the servers every strategy is tested on.
+var backends = map[string]func(t testing.TB) backend{
+	"miniredis": func(t testing.TB) backend {
+		r := rationtest.NewRedis(t)
+		return backend{r, r.Client()}
+	},
+	"miniredis-without-lifetimes": func(t testing.TB) backend {
+		r := rationtest.NewRedisWithoutLifetimes(t)
+		return backend{r, r.Client()}
+	},
+	"redis": func(t testing.TB) backend {
+		s := redistest.Start(t, redistest.WithClock(rationtest.Epoch))
+		return backend{s, s.Client(t)}
+	},
+}
+
+// onAll runs a test for each strategy on each server.
+func onAll(t *testing.T, run func(t *testing.T, b backend, strategy string)) {
+	for server, start := range backends {
+		t.Run(server, func(t *testing.T) {
+			b := start(t)
+			for strategy := range strategies {
+				t.Run(strategy, func(t *testing.T) { run(t, b, strategy) })
+			}
+		})
+	}
+}
+
+func TestConformance(t *testing.T) {
+	for server, start := range backends {
+		t.Run(server, func(t *testing.T) {
+			b := start(t)
+			for strategy, newLimiter := range strategies {
+				t.Run(strategy, func(t *testing.T) {
+					rationtest.Exercise(t, func(t *testing.T) rationtest.Harness {
+						return redisHarness(t, b, strategy, newLimiter)
+					})
+				})
+			}
+		})
+	}
+}
+
+// redisHarness gives each check a prefix of its own on a shared server.
+func redisHarness(t *testing.T, b backend, strategy string, newLimiter func(*ration.Store, ration.Policy) (ration.Limiter, error)) rationtest.Harness {
+	prefix := freshPrefix()
+	store := b.store(t, ration.WithPrefix(prefix))
+	h := rationtest.Harness{
+		New:     func(p ration.Policy) (ration.Limiter, error) { return newLimiter(store, p) },
+		Now:     b.Now,
+		Advance: b.Advance,
+		Grid:    strategy == "fixed",
+		Shared:  true,
+		Source:  ration.Redis,
+		Keys: func() []string {
+			keys, err := b.rdb.Keys(context.Background(), prefix+":*").Result()
+			require.NoError(t, err)
+			return keys
+		},
+	}
+	if strategy == "buckets" {
+		h.Hold = oneSlot
+	}
+	return h
+}
+
+var prefixes atomic.Int64
+
+// freshPrefix is a key prefix no other test has.
+func freshPrefix() string { return fmt.Sprintf("t%d", prefixes.Add(1)) }
