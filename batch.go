@@ -3,6 +3,7 @@ package ration
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -64,7 +65,7 @@ func (s *Store) run(ctx context.Context, sc *script, items []*item) (err error) 
 			err = unavailable(fmt.Errorf("panic in the Redis client: %v", p), items)
 		}
 	}()
-	keys, argv := encode(items, s.clock(), s.nextRun())
+	keys, argv := encode(items, s.header(sc))
 	reply, err := sc.eval(ctx, s.rdb, keys, argv)
 	if err != nil {
 		return unavailable(err, items)
@@ -75,12 +76,15 @@ func (s *Store) run(ctx context.Context, sc *script, items []*item) (err error) 
 	return nil
 }
 
-// encode writes the items as scripts/driver.lua takes them.
-func encode(items []*item, clock int64, run string) (keys []string, argv []any) {
-	argv = append(argv, clock, run)
+// encode writes the items after the header as scripts/driver.lua takes them.
+func encode(items []*item, argv []any) (keys []string, _ []any) {
 	for i, it := range items {
 		keys = append(keys, it.keys...)
-		argv = append(argv, string(it.op), it.n, it.count)
+		op := string(it.op)
+		if it.count > 1 {
+			op += strconv.FormatInt(it.count, 10)
+		}
+		argv = append(argv, op, it.n)
 		if i > 0 && sameLimits(items[i-1].limits, it.limits) {
 			argv = append(argv, 0)
 			continue

@@ -14,18 +14,19 @@ var scriptFiles embed.FS
 
 // script is one strategy's whole Lua text and the name Redis knows it by.
 type script struct {
-	text string
-	sha  string
+	text  string
+	sha   string
+	named bool // it takes the run's name
 }
 
 // The scripts, put together before hashing: the prelude, the strategy, the driver.
 var (
-	fixedScript   = joinScript("fixed")
-	logScript     = joinScript("zset")
-	bucketsScript = joinScript("buckets")
+	fixedScript   = joinScript("fixed", false)
+	logScript     = joinScript("zset", true)
+	bucketsScript = joinScript("buckets", false)
 )
 
-func joinScript(strategy string) *script {
+func joinScript(strategy string, named bool) *script {
 	var text []byte
 	for _, name := range []string{"prelude", strategy, "driver"} {
 		part, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
@@ -35,7 +36,7 @@ func joinScript(strategy string) *script {
 		text = append(text, part...)
 	}
 	sum := sha1.Sum(text)
-	return &script{text: string(text), sha: hex.EncodeToString(sum[:])}
+	return &script{text: string(text), sha: hex.EncodeToString(sum[:]), named: named}
 }
 
 // onceCmd is a command that go-redis sends at most once. By default it resends

@@ -84,18 +84,18 @@ func (s *Store) enter() error {
 	return nil
 }
 
-// nextRun names a run. The sliding log's members are made of it, so no two
-// runs of any instance may have one name.
-func (s *Store) nextRun() string {
-	return s.id + strconv.FormatUint(s.runs.Add(1), 36)
-}
-
-// clock is the script's ARGV[1]: 0 lets the server's clock decide.
-func (s *Store) clock() int64 {
+// header is what every script's ARGV begins with: the clock, 0 for the server's,
+// and for the sliding log, whose members are made of it, a name that no run of
+// any instance has twice.
+func (s *Store) header(sc *script) []any {
+	var clock int64
 	if s.opts.clientTime {
-		return time.Now().UnixMicro()
+		clock = time.Now().UnixMicro()
 	}
-	return 0
+	if !sc.named {
+		return []any{clock}
+	}
+	return []any{clock, s.id + strconv.FormatUint(s.runs.Add(1), 36)}
 }
 
 // runContext is what a run gives to go-redis: the caller's values, not its end.

@@ -4,104 +4,95 @@
 --
 -- KEYS  S+1 keys a limit: <prefix>:<policy>:sb1.<S>:<window µs>:{<subject>}:<0…S>
 --       slot i of the grid [i*width, (i+1)*width) lives in key i mod (S+1),
---       a string "<slot number i> <units charged in it>"
--- Uses  MGET SET DEL
+--       a string: units charged in it, as 16 digits, then its number i
+-- Uses  MGET SET SETRANGE DEL
 --
 -- A stored slot later than the clock's own (the clock was set back) goes on
--- being the current one: state never moves back.
+-- being the current one: state never moves back. A value that isn't of this
+-- form counts as none and is written over.
 
+-- limit.slot is the current slot; limit.counts has slot i at i mod (S+1), plus 1.
 local function read(limit)
-	local values = call('MGET', unpack(KEYS, limit.at, limit.at + limit.keys - 1))
-	local slots, counts, top = {}, {}, floor(now / limit.width)
-	for i = 1, limit.keys do
-		local slot, count
-		if values[i] then
-			slot, count = string.match(values[i], '^(%d+) (%d+)$')
+	local keys, top = limit.keys, floor(now / limit.width)
+	local values = call('MGET', unpack(KEYS, limit.at, limit.at + keys - 1))
+	local slots, counts = {}, {}
+	for i = 1, keys do
+		local value = values[i]
+		local slot = value and tonumber(sub(value, 17))
+		if slot then
+			slots[i] = slot
+			if slot > top then
+				top = slot
+			end
 		end
-		slots[i], counts[i] = tonumber(slot or 0), tonumber(count or 0)
-		top = max(top, slots[i])
 	end
-	-- A count whose slot has left the window is none.
-	local used, oldest = 0, top - limit.keys + 1
-	for i = 1, limit.keys do
-		if slots[i] < oldest then
-			counts[i] = 0
+	local used, last = 0, top - keys
+	for i = 1, keys do
+		local count = 0
+		if slots[i] and slots[i] > last then
+			count = tonumber(sub(values[i], 1, 16), 10)
+			used = used + count
 		end
-		used = used + counts[i]
+		counts[i] = count
 	end
-	limit.counts, limit.top, limit.used = counts, top, used
+	limit.counts, limit.slot, limit.used = counts, top, used
 end
 
--- The place of a slot that is in the window in limit.counts.
-local function place_of(limit, slot)
-	return slot % limit.keys + 1
-end
-
--- Microseconds until a slot is no longer counted.
-local function ending(limit, slot)
-	return (slot + limit.keys) * limit.width - now
-end
-
--- Microseconds until n units fit; n is at most limit.units.
 local function wait(limit, n)
-	local excess = n - (limit.units - limit.used)
+	local used, keys, counts, slot = limit.used, limit.keys, limit.counts, limit.slot
+	local excess = n - (limit.units - used)
 	if excess <= 0 then
 		return 0
 	end
-	local slot = limit.top - limit.keys
-	while excess > 0 do
-		slot = slot + 1
-		excess = excess - limit.counts[place_of(limit, slot)]
+	if excess >= used then -- all must go: look for the newest
+		while counts[slot % keys + 1] == 0 do
+			slot = slot - 1
+		end
+	else
+		slot = slot - keys
+		while excess > 0 do
+			slot = slot + 1
+			excess = excess - counts[slot % keys + 1]
+		end
 	end
-	return ending(limit, slot)
+	return (slot + keys) * limit.width - now
 end
 
--- Microseconds until nothing is counted.
-local function reset(limit)
-	if limit.used == 0 then
-		return 0
-	end
-	local slot = limit.top
-	while limit.counts[place_of(limit, slot)] == 0 do
-		slot = slot - 1
-	end
-	return ending(limit, slot)
-end
-
-local function write(limit, slot)
-	local place = place_of(limit, slot)
-	local key, count = KEYS[limit.at + place - 1], limit.counts[place]
+-- Sets a slot's count, old before, to count.
+local function write(limit, slot, old, count)
+	local place = slot % limit.keys
+	local key = KEYS[limit.at + place]
+	limit.counts[place + 1] = count
 	if count == 0 then
 		call('DEL', key)
+	elseif old > 0 then
+		call('SETRANGE', key, '0', format('%016d', count))
 	else
-		call('SET', key, text(slot) .. ' ' .. text(count), 'PX', lifetime(ending(limit, slot)))
+		call('SET', key, format('%016d%d', count, slot), 'PX', lifetime((slot + limit.keys) * limit.width - now))
 	end
 end
 
 local function charge(limit, n)
-	local place = place_of(limit, limit.top)
-	limit.counts[place] = limit.counts[place] + n
+	local slot, keys, counts = limit.slot, limit.keys, limit.counts
 	limit.used = limit.used + n
-	write(limit, limit.top)
-end
-
--- Gives back up to n units, newest slot first, returns how many.
-local function refund(limit, n)
-	local given = min(n, limit.used)
-	local left, slot = given, limit.top
-	while left > 0 do
-		local place = place_of(limit, slot)
-		local take = min(left, limit.counts[place])
-		if take > 0 then
-			limit.counts[place] = limit.counts[place] - take
-			write(limit, slot)
-		end
-		left, slot = left - take, slot - 1
+	if n > 0 then
+		local old = counts[slot % keys + 1]
+		write(limit, slot, old, old + n)
+		return
 	end
-	limit.used = limit.used - given
-	return given
+	local left = -n
+	while left > 0 do
+		local old = counts[slot % keys + 1]
+		local back = math.min(left, old)
+		if back > 0 then
+			write(limit, slot, old, old - back)
+		end
+		left, slot = left - back, slot - 1
+	end
 end
 
--- Every write sets a lifetime, and a slot's turn overwrites what lost it.
-local function mend(limit)
+-- A slot that lost its lifetime is written over when its turn comes again.
+local function mend()
 end
+
+local at = 2 -- where the items begin in ARGV

@@ -1,150 +1,130 @@
 -- Walks the items of a run and answers them as if they had come one after
--- another. A strategy's file gives it read, wait, reset, charge, refund, mend.
+-- another. A strategy's file gives it four functions of a limit, which is a
+-- table with units, width, keys (from ARGV) and at (index of its first key):
+--
+--   read(limit)           sets limit.used, the units counted now
+--   wait(limit, n)        microseconds until n units fit, 0 if they do now; n is
+--                         at most limit.units; n = limit.units: until nothing counts
+--   charge(limit, n, id)  counts n more units; n < 0 gives back, newest first,
+--                         never more than limit.used; id tells the run's items apart
+--   mend(limit)           after a refusal: gives a key that lost its lifetime by
+--                         somebody's hand a new one; a first charge sets it anyway
 --
 -- An item in ARGV:
---   op      a allow, u allow up to, p peek, r refund, x reset
---   n       units, 0 to 2^53+2; 0 for p and x
---   count   equal calls in this item, 1 or more; 1 for p, r and x;
---           n*count is at most 2^53 where count is above 1
+--   op      a allow, u allow up to, p peek, r refund, x reset; after a and u
+--           the number of equal calls if they are several: a17
+--   n       units, 0 to 2^53+2; 0 for p and x; times the calls at most 2^53 if
+--           they are several
 --   limits  number of limits that follow, or 0: those of the item before
 --   then for each limit: units, width in microseconds (of the window, or of a
---   slot), keys (how many KEYS it owns; the same number for each strategy and policy)
+--   slot), keys (how many of KEYS are its own)
 --
 -- The reply is one flat array of integers. For each item:
---   units granted (given back, for r) by its calls together
+--   units granted (given back, for r) to its calls together
 --   for each limit: units counted now, microseconds until it lets a call like
 --     this pass (0: at once, or never), microseconds until it counts nothing
 --   and, if there are several limits: microseconds until the smallest limit's
 --     whole units fit under all of them
 
-local reply, at, key = {}, 3, 1
-local limits
+local reply, size = {0, 0, 0, 0}, 0
+local limits, total
+local key, index = 1, 0
 
-local function add(x)
-	reply[#reply + 1] = x
-end
+while ARGV[at] do
+	local op, n, own, calls = ARGV[at], ARGV[at + 1] + 0, ARGV[at + 2] + 0, 1
+	at, index = at + 3, index + 1
+	if #op > 1 then
+		op, calls = sub(op, 1, 1), sub(op, 2) + 0
+	end
+	if own > 0 then
+		limits, total = {}, own
+		for i = 1, own do
+			limits[i] = {
+				units = ARGV[at] + 0, width = ARGV[at + 1] + 0, keys = ARGV[at + 2] + 0,
+				at = 0, used = 0, slot = 0,
+			}
+			at = at + 3
+		end
+	end
+	if op == 'x' then
+		local last = key - 1
+		for i = 1, total do
+			last = last + limits[i].keys
+		end
+		call('DEL', unpack(KEYS, key, last))
+	end
 
-local function parse(count)
-	limits = {}
-	for i = 1, count do
-		limits[i] = {
-			units = tonumber(ARGV[at]),
-			width = tonumber(ARGV[at + 1]),
-			keys = tonumber(ARGV[at + 2]),
-		}
-		at = at + 3
-	end
-end
-
-local function room()
-	local left = math.huge
-	for _, limit in ipairs(limits) do
-		left = min(left, limit.units - limit.used)
-	end
-	return max(0, left)
-end
-
--- What of n units a call, count times over, may be charged now.
-local function grant(op, n, count)
-	local left = room()
-	if op == 'u' then
-		return min(left, n * count)
-	end
-	local calls = min(count, floor(left / n))
-	if calls * n > left then
-		calls = calls - 1
-	end
-	return calls * n
-end
-
-local function give_back(n)
-	local given = 0
-	for _, limit in ipairs(limits) do
-		given = max(given, refund(limit, n))
-	end
-	return given
-end
-
-local function state(limit, n)
-	add(limit.used)
-	local ready = 0
-	if n <= limit.units then
-		ready = wait(limit, n)
-	end
-	add(ready)
-	add(reset(limit))
-end
-
-local function whole()
-	local units, longest = math.huge, 0
-	for _, limit in ipairs(limits) do
-		units = min(units, limit.units)
-	end
-	for _, limit in ipairs(limits) do
-		longest = max(longest, wait(limit, units))
-	end
-	return longest
-end
-
--- The cost of the call whose waiting time the answer tells.
-local function next_cost(op, n)
-	if op == 'a' then
-		return n
-	end
-	return 1
-end
-
-local function place()
-	for _, limit in ipairs(limits) do
+	-- Read all before anything is decided.
+	local room, smallest = limits[1].units, limits[1].units
+	for i = 1, total do
+		local limit = limits[i]
 		limit.at = key
 		key = key + limit.keys
 		read(limit)
+		local left = limit.units - limit.used
+		if left < room then
+			room = left
+		end
+		if limit.units < smallest then
+			smallest = limit.units
+		end
 	end
-end
+	if room < 0 then
+		room = 0
+	end
 
-local function forget(from)
-	redis.call('DEL', unpack(KEYS, from, key - 1))
-	for _, limit in ipairs(limits) do
-		read(limit)
-	end
-end
-
-local function run(index)
-	local op, n, count = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-	local own = tonumber(ARGV[at + 3])
-	at = at + 4
-	if own > 0 then
-		parse(own)
-	end
-	local from, granted = key, 0
-	place()
-	if op == 'a' or op == 'u' then
-		granted = grant(op, n, count)
-		for _, limit in ipairs(limits) do
-			if granted > 0 then
-				charge(limit, granted, ARGV[2] .. '.' .. text(index))
-			else
-				mend(limit)
+	-- Decide for all limits together, then charge all of them.
+	local granted, cost = 0, 1
+	if op == 'a' then
+		cost = n
+		if n <= room then
+			granted = n
+			if calls > 1 then
+				local fit = floor(room / n)
+				if fit * n > room then -- the quotient was rounded up
+					fit = fit - 1
+				end
+				granted = math.min(calls, fit) * n
 			end
 		end
+	elseif op == 'u' then
+		granted = math.min(room, n * calls)
+	end
+	if granted > 0 then
+		for i = 1, total do
+			charge(limits[i], granted, index)
+		end
 	elseif op == 'r' then
-		granted = give_back(n)
-	elseif op == 'x' then
-		forget(from)
+		for i = 1, total do
+			local back = math.min(n, limits[i].used)
+			if back > 0 then
+				charge(limits[i], -back, index)
+				granted = math.max(granted, back)
+			end
+		end
+	elseif op == 'a' or op == 'u' then
+		for i = 1, total do
+			mend(limits[i])
+		end
 	end
-	add(granted)
-	local cost = next_cost(op, n)
-	for _, limit in ipairs(limits) do
-		state(limit, cost)
-	end
-	if #limits > 1 then
-		add(whole())
-	end
-end
 
-local index = 0
-while at <= #ARGV do
-	index = index + 1
-	run(index)
+	reply[size + 1] = granted
+	size = size + 1
+	local whole = 0
+	for i = 1, total do
+		local limit = limits[i]
+		local used, units = limit.used, limit.units
+		reply[size + 1] = used
+		reply[size + 2] = cost > units - used and cost <= units and wait(limit, cost) or 0
+		reply[size + 3] = used > 0 and wait(limit, units) or 0
+		size = size + 3
+		if smallest > units - used then
+			whole = math.max(whole, wait(limit, smallest))
+		end
+	end
+	if total > 1 then
+		size = size + 1
+		reply[size] = whole
+	end
 end
 return reply

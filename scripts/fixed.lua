@@ -1,73 +1,79 @@
 -- Fixed window: at most units in each window [k*width, (k+1)*width) of the Unix grid.
 --
 -- KEYS  one key a limit: <prefix>:<policy>:fw1:<window µs>:{<subject>}
---       a string "<window number k> <units used in it>"
--- Uses  GET SET DEL PTTL PEXPIRE
+--       a string with the window's number k and the units used in it:
+--         below a million units: k, then the units as six digits, an integer
+--           of 64 bits that INCRBY raises, lifetime and all left alone
+--         else: k, a blank, the units
+-- Uses  GET SET INCRBY DEL PTTL PEXPIRE
 --
 -- A stored window later than the clock's own (the clock was set back) goes on
--- being the current one: state never moves back.
+-- being the current one: state never moves back. A value of another form
+-- counts as none and is written over.
 
+-- The commonest run, one call of one limit that lets it through, is answered
+-- here as the driver would, without its tables and functions: two thirds of
+-- the time.
+if ARGV[2] == 'a' and ARGV[4] == '1' and not ARGV[8] then
+	local n, units, width, key = ARGV[3] + 0, ARGV[5] + 0, ARGV[6] + 0, KEYS[1]
+	local window = floor(now / width)
+	local value = call('GET', key)
+	local stored = value and tonumber(sub(value, 1, -7))
+	local used = stored == window and tonumber(sub(value, -6), 10) or 0
+	if n <= units - used and used + n < 1000000 and (not value or stored and stored <= window) then
+		local left = (window + 1) * width - now
+		if stored == window then
+			call('INCRBY', key, ARGV[3])
+		else
+			call('SET', key, format('%d%06d', window, n), 'PX', lifetime(left))
+		end
+		used = used + n
+		return {n, used, n <= units - used and 0 or left, left}
+	end
+end
+
+-- limit.slot is the current window's number.
 local function read(limit)
 	local window, used = floor(now / limit.width), 0
 	local value = call('GET', KEYS[limit.at])
 	if value then
 		local k, count = string.match(value, '^(%d+) (%d+)$')
+		if not k then
+			k, count = string.match(value, '^(%d+)(%d%d%d%d%d%d)$')
+		end
 		k = tonumber(k)
 		if k and k >= window then
-			window, used = k, tonumber(count)
+			window, used = k, tonumber(count, 10)
 		end
 	end
-	limit.window, limit.used = window, used
+	limit.slot, limit.used = window, used
 end
 
-local function ending(limit)
-	return (limit.window + 1) * limit.width - now
-end
-
--- Microseconds until n units fit; n is at most limit.units.
 local function wait(limit, n)
 	if n <= limit.units - limit.used then
 		return 0
 	end
-	return ending(limit)
-end
-
--- Microseconds until nothing is counted.
-local function reset(limit)
-	if limit.used == 0 then
-		return 0
-	end
-	return ending(limit)
-end
-
-local function write(limit)
-	call('SET', KEYS[limit.at], text(limit.window) .. ' ' .. text(limit.used), 'PX', lifetime(ending(limit)))
+	return (limit.slot + 1) * limit.width - now
 end
 
 local function charge(limit, n)
-	limit.used = limit.used + n
-	write(limit)
-end
-
--- Gives back up to n units, returns how many.
-local function refund(limit, n)
-	local given = min(n, limit.used)
-	if given == 0 then
-		return 0
-	end
-	limit.used = limit.used - given
-	if limit.used == 0 then
+	local used = limit.used + n
+	limit.used = used
+	if used == 0 then
 		call('DEL', KEYS[limit.at])
-	else
-		write(limit)
+		return
 	end
-	return given
+	local form = '%d%06d'
+	if used >= 1000000 then
+		form = '%d %d'
+	end
+	call('SET', KEYS[limit.at], format(form, limit.slot, used), 'PX', lifetime((limit.slot + 1) * limit.width - now))
 end
 
--- A key that lost its lifetime by somebody's hand gets it back on a refusal;
--- every write sets it anyway.
 local function mend(limit)
 	if limit.used > 0 and call('PTTL', KEYS[limit.at]) == -1 then
-		call('PEXPIRE', KEYS[limit.at], lifetime(ending(limit)))
+		call('PEXPIRE', KEYS[limit.at], lifetime((limit.slot + 1) * limit.width - now))
 	end
 end
+
+local at = 2 -- where the items begin in ARGV

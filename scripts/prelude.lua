@@ -1,14 +1,20 @@
--- The part every script begins with: the clock and the text of numbers.
+-- The part every script begins with: the clock, and numbers as text.
 --
 -- KEYS     the keys of all limits of all items, in the order of ARGV
 -- ARGV[1]  the caller's clock in microseconds, or 0: ask the server (TIME)
--- ARGV[2]  an id no other run has; the sliding log names its entries by it
--- ARGV[3…] the items, see driver.lua
+-- ARGV[2…] the items, see driver.lua; the sliding log has an id first
 --
--- All numbers are integers below 2^53. They become text only through text():
--- joining or tostring() keeps 14 digits on a real Redis.
+-- All numbers are integers below 2^53. They become text only by '%d': joining
+-- or tostring() keeps 14 digits on a real Redis.
+--
+-- A run makes every function and table anew, and calls out of Lua: that is
+-- most of its time. Hence few functions, locals for library functions, and "+ 0" for
+-- tonumber where the text is surely a number. Text with leading zeros needs
+-- tonumber(x, 10): miniredis' Lua reads it as octal.
 
-local now = tonumber(ARGV[1])
+local call, format, floor, ceil, sub = redis.call, string.format, math.floor, math.ceil, string.sub
+
+local now = ARGV[1] + 0
 if now == 0 then
 	local time = redis.pcall('TIME')
 	if time.err then
@@ -17,14 +23,11 @@ if now == 0 then
 	now = time[1] * 1000000 + time[2]
 end
 
-local format, floor, max, min = string.format, math.floor, math.max, math.min
-local call = redis.call
-
-local function text(x)
-	return format('%d', x)
-end
-
--- The lifetime, for PX and PEXPIRE, of what matters for so many more microseconds.
+-- The lifetime, as PX and PEXPIRE take it, of what matters for so many more
+-- microseconds: milliseconds rounded up, at least 1.
 local function lifetime(micros)
-	return text(max(1, math.ceil(micros / 1000)))
+	if micros < 1000 then
+		return '1'
+	end
+	return format('%d', ceil(micros / 1000))
 end

@@ -5,6 +5,7 @@
 --         "<run id>.<item>:<units>"  score = microseconds when it was charged
 --       and the sum of all their units:
 --         "total"                    score = -sum, so it's always the first member
+-- ARGV  [2] an id no other run has
 -- Uses  ZRANGE ZREVRANGE ZRANGEBYSCORE ZREMRANGEBYSCORE ZADD ZREM DEL PTTL PEXPIRE
 --
 -- An entry with a score after now (the clock was set back) counts until width
@@ -42,7 +43,7 @@ local function read(limit)
 	end
 	local used, horizon = -score(head[2]), now - limit.width
 	if score(head[4]) <= horizon then
-		local gone = call('ZRANGEBYSCORE', key, '0', text(horizon))
+		local gone = call('ZRANGEBYSCORE', key, '0', format('%d', horizon))
 		for _, member in ipairs(gone) do
 			used = used - units_of(member)
 		end
@@ -52,17 +53,19 @@ local function read(limit)
 	limit.newest = score(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
 end
 
--- Microseconds until n units fit; n is at most limit.units.
 local function wait(limit, n)
 	local excess = n - (limit.units - limit.used)
 	if excess <= 0 then
 		return 0
 	end
+	if excess >= limit.used then
+		return limit.newest + limit.width - now
+	end
 	local first = 1 + limit.dead
 	while true do
 		-- Every entry holds a unit at least, so excess entries are enough.
-		local last = first + min(excess, PAGE) - 1
-		local page = call('ZRANGE', KEYS[limit.at], text(first), text(last), 'WITHSCORES')
+		local last = first + math.min(excess, PAGE) - 1
+		local page = call('ZRANGE', KEYS[limit.at], format('%d', first), format('%d', last), 'WITHSCORES')
 		if not page[1] then
 			error('ration: a sliding log with a wrong total')
 		end
@@ -76,80 +79,50 @@ local function wait(limit, n)
 	end
 end
 
--- Microseconds until nothing is counted.
-local function reset(limit)
-	if limit.used == 0 then
-		return 0
+-- Takes n units out of the entries, newest first, which hold as many.
+local function take(key, n)
+	while n > 0 do
+		local page = call('ZREVRANGE', key, '0', format('%d', math.min(n, PAGE) - 1), 'WITHSCORES')
+		for i = 1, #page, 2 do
+			local member, units = page[i], units_of(page[i])
+			call('ZREM', key, member)
+			if units > n then
+				call('ZADD', key, page[i + 1], string.match(member, '^.*:') .. format('%d', units - n))
+			end
+			n = n - math.min(n, units)
+			if n == 0 then
+				break
+			end
+		end
 	end
-	return limit.newest + limit.width - now
-end
-
--- Entries that no longer count go with the next write.
-local function trim(limit)
-	if limit.dead > 0 then
-		call('ZREMRANGEBYSCORE', KEYS[limit.at], '0', text(now - limit.width))
-		limit.dead = 0
-	end
-end
-
-local function expire(limit)
-	call('PEXPIRE', KEYS[limit.at], lifetime(limit.newest + limit.width - now))
 end
 
 local function charge(limit, n, id)
-	trim(limit)
+	local key = KEYS[limit.at]
 	limit.used = limit.used + n
-	limit.newest = max(limit.newest, now)
-	call('ZADD', KEYS[limit.at], text(-limit.used), 'total', text(now), id .. ':' .. text(n))
-	expire(limit)
-end
-
--- Takes up to n units out of a page of entries, newest first; returns how many.
-local function take(limit, n, page)
-	local key, taken = KEYS[limit.at], 0
-	for i = 1, #page, 2 do
-		local member = page[i]
-		local units = units_of(member)
-		call('ZREM', key, member)
-		taken = taken + units
-		if taken > n then
-			local rest = string.match(member, '^(.*):') .. ':' .. text(taken - n)
-			call('ZADD', key, page[i + 1], rest)
-			return n
-		elseif taken == n then
-			return n
-		end
-	end
-	return taken
-end
-
--- Gives back up to n units, returns how many.
-local function refund(limit, n)
-	local key, given = KEYS[limit.at], min(n, limit.used)
-	if given == 0 then
-		return 0
-	end
-	limit.used = limit.used - given
 	if limit.used == 0 then
 		call('DEL', key)
-		return given
+		return
 	end
-	trim(limit)
-	local left = given
-	while left > 0 do
-		local page = call('ZREVRANGE', key, '0', text(min(left, PAGE) - 1), 'WITHSCORES')
-		left = left - take(limit, left, page)
+	if limit.dead > 0 then
+		call('ZREMRANGEBYSCORE', key, '0', format('%d', now - limit.width))
+		limit.dead = 0
 	end
-	limit.newest = score(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
-	call('ZADD', key, text(-limit.used), 'total')
-	expire(limit)
-	return given
+	if n > 0 then
+		limit.newest = math.max(limit.newest, now)
+		call('ZADD', key, format('%d', -limit.used), 'total', format('%d', now), format('%s.%d:%d', ARGV[2], id, n))
+	else
+		take(key, -n)
+		limit.newest = score(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
+		call('ZADD', key, format('%d', -limit.used), 'total')
+	end
+	call('PEXPIRE', key, lifetime(limit.newest + limit.width - now))
 end
 
--- A key that lost its lifetime by somebody's hand gets it back on a refusal;
--- every write sets it anyway.
 local function mend(limit)
 	if limit.used > 0 and call('PTTL', KEYS[limit.at]) == -1 then
-		expire(limit)
+		call('PEXPIRE', KEYS[limit.at], lifetime(limit.newest + limit.width - now))
 	end
 end
+
+local at = 3 -- where the items begin in ARGV
