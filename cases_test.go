@@ -119,3 +119,10 @@ func on(t *testing.T, names string, run func(t *testing.T, b backend, strategy s
 }
 
 const every = "fixed log buckets"
+
+func must(d ration.Decision, err error) ration.Decision {
+	if err != nil {
+		panic(err) // a test's own server failed
+	}
+	return d
+}
