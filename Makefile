@@ -30,7 +30,7 @@ fuzz:
 	$(GO) test -run '^$$' -fuzz '^FuzzReadLine$$' -fuzztime $(FUZZTIME) ./cmd/ration
 
 bench:
-	cd benchmarks && RATION_REQUIRE_REDIS=1 $(GO) run .
+	cd benchmarks && RATION_REQUIRE_REDIS=1 $(GO) test -count=1 -v -timeout 30m . -args -rounds 11 -calls 5000 | grep "^[|0-9]"
 
 # Many times the random checks of make test.
 soak:

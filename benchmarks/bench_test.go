@@ -1,0 +1,201 @@
+// Package benchmarks measures ration beside its rivals, which are nobody's
+// dependency that way. All contenders of a table take turns in one run on one
+// Redis and the medians of several rounds are compared: ratios mean something
+// on a busy machine, absolute times don't.
+package benchmarks
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rationgo/ration"
+	"github.com/rationgo/ration/internal/redistest"
+)
+
+var (
+	rounds = flag.Int("rounds", 1, "rounds of each measurement; the table has the medians")
+	calls  = flag.Int("calls", 500, "calls a round")
+)
+
+const (
+	subjects = 1000
+	callers  = 64 // at once, in the parallel rounds
+)
+
+var ctx = context.Background()
+
+// contender is one way to decide.
+type contender struct {
+	name   string
+	decide func(subject string) error
+
+	alone, parallel, server, allocs []float64
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// contenders are the strategies, the rival, and a script that does nothing.
+func contenders(rdb *redis.Client) []*contender {
+	store := must(ration.Open(rdb, ration.WithTimeout(10*time.Second)))
+	of := func(newLimiter func(*ration.Store, ration.Policy) (ration.Limiter, error), window time.Duration) func(string) error {
+		l := must(newLimiter(store, ration.Policy{Name: "bench", Limits: []ration.Limit{ration.Per(1_000_000_000, window)}}))
+		return func(subject string) error {
+			_, err := l.Allow(ctx, subject)
+			return err
+		}
+	}
+	rival := redis_rate.NewLimiter(rdb)
+	empty := redis.NewScript("return 1")
+	return []*contender{
+		{name: "redis_rate", decide: func(subject string) error {
+			_, err := rival.Allow(ctx, subject, redis_rate.PerMinute(1_000_000_000))
+			return err
+		}},
+		{name: "fixed window", decide: of(ration.NewFixedWindow, time.Minute)},
+		{name: "sliding log", decide: of(ration.NewSlidingLog, time.Second)},
+		{name: "sliding buckets", decide: of(ration.NewSlidingBuckets, time.Minute)},
+		{name: "(empty script)", decide: func(subject string) error { return empty.Run(ctx, rdb, []string{subject}).Err() }},
+	}
+}
+
+func TestStrategies(t *testing.T) {
+	s := redistest.Start(t)
+	rdb := s.Client(t, func(o *redis.Options) { o.PoolSize = callers })
+	all := contenders(rdb)
+	names := make([]string, subjects)
+	for i := range names {
+		names[i] = "subject-" + strconv.Itoa(i)
+	}
+	for round := range *rounds + 1 { // the first only warms up
+		for _, i := range rand.Perm(len(all)) {
+			c := all[i]
+			runtime.GC()
+			alone, parallel, server, allocs := measure(t, rdb, c, names)
+			if round > 0 {
+				c.alone, c.parallel = append(c.alone, alone), append(c.parallel, parallel)
+				c.server, c.allocs = append(c.server, server), append(c.allocs, allocs)
+			}
+		}
+	}
+	table("| strategy | alone | allocations | server time | against redis_rate | 64 callers |\n|---|---|---|---|---|---|\n")
+	for _, c := range all {
+		table("| %s | %.1f µs | %.0f | %.2f µs | %.2f× | %.1f µs a call |\n", c.name, median(c.alone)/1e3, median(c.allocs),
+			median(c.server), ratio(c.server, all[0].server), median(c.parallel)/1e3)
+	}
+	table("\n%d rounds of %d calls over %d subjects. Against redis_rate: server time, median of the rounds' ratios.\n\n", *rounds, *calls, subjects)
+}
+
+func measure(t *testing.T, rdb *redis.Client, c *contender, names []string) (alone, parallel, server, allocs float64) {
+	var before, after runtime.MemStats
+	runs, micros := scripts(t, rdb)
+	runtime.ReadMemStats(&before)
+	began := time.Now()
+	for i := range *calls {
+		if err := c.decide(names[i%subjects]); err != nil {
+			t.Fatal(c.name, err)
+		}
+	}
+	alone = float64(time.Since(began)) / float64(*calls)
+	runtime.ReadMemStats(&after)
+	allocs = float64(after.Mallocs-before.Mallocs) / float64(*calls)
+	runsAfter, microsAfter := scripts(t, rdb)
+	server = (microsAfter - micros) / (runsAfter - runs)
+
+	var next atomic.Int64
+	var group sync.WaitGroup
+	began = time.Now()
+	for range callers {
+		group.Go(func() {
+			for i := next.Add(1); i <= int64(*calls); i = next.Add(1) {
+				if err := c.decide(names[i%subjects]); err != nil {
+					t.Error(c.name, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	parallel = float64(time.Since(began)) / float64(*calls)
+	return alone, parallel, server, allocs
+}
+
+var evalsha = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+),usec=(\d+)`)
+
+// scripts is how many EVALSHAs the server has run and the microseconds it took.
+func scripts(t *testing.T, rdb *redis.Client) (runs, micros float64) {
+	stats, err := rdb.Info(ctx, "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := evalsha.FindStringSubmatch(stats); m != nil {
+		runs, micros = must(strconv.ParseFloat(m[1], 64)), must(strconv.ParseFloat(m[2], 64))
+	}
+	return runs, micros
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// ratio is the median of a round's a to the same round's b.
+func ratio(a, b []float64) float64 {
+	ratios := make([]float64, len(a))
+	for i := range a {
+		ratios[i] = a[i] / b[i]
+	}
+	return median(ratios)
+}
+
+func table(format string, args ...any) { fmt.Printf(format, args...) }
+
+// TestMemory prints what a subject takes in Redis.
+func TestMemory(t *testing.T) {
+	s := redistest.Start(t, redistest.WithClock(time.Unix(1_800_000_000, 0)))
+	rdb := s.Client(t)
+	store := must(ration.Open(rdb, ration.WithTimeout(10*time.Second)))
+	policy := ration.Policy{Name: "memory", Limits: []ration.Limit{ration.PerMinute(1_000_000)}}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 0, ' ', 0)
+	defer w.Flush()
+	fmt.Fprintf(w, "| strategy | used | bytes |\n|---|---|---|\n")
+	row := func(strategy, used string, l ration.Limiter, subject string, calls int, units int64, step time.Duration) {
+		for range calls {
+			must(l.AllowN(ctx, subject, units))
+			s.Advance(step)
+		}
+		var bytes int64
+		for _, key := range must(rdb.Keys(ctx, "*{"+subject+"}*").Result()) {
+			bytes += must(rdb.MemoryUsage(ctx, key, 0).Result())
+		}
+		fmt.Fprintf(w, "| %s | %s | %d |\n", strategy, used, bytes)
+	}
+	fixed := must(ration.NewFixedWindow(store, policy))
+	row("fixed window", "anything", fixed, "user-1", 1, 1, 0)
+	log := must(ration.NewSlidingLog(store, policy))
+	row("sliding log", "1 unit", log, "user-2", 1, 1, time.Microsecond)
+	row("sliding log", "100 units, one a call", log, "user-3", 100, 1, time.Microsecond)
+	row("sliding log", "10,000 units, one a call", log, "user-4", 10_000, 1, time.Microsecond)
+	row("sliding log", "10,000 units, one call", log, "user-5", 1, 10_000, time.Microsecond)
+	buckets := must(ration.NewSlidingBuckets(store, policy))
+	row("sliding buckets", "one of 20 slots", buckets, "user-6", 1, 1, 0)
+	row("sliding buckets", "all of 20 slots", buckets, "user-7", 21, 1, 3*time.Second)
+}

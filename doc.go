@@ -1,0 +1,49 @@
+// Package ration limits rates over all instances of a service: they share
+// limits such as "5 logins a minute per user" through one Redis, ask before
+// they do work, and get an exact answer with what remains and when to come back.
+//
+//	store, err := ration.Open(rdb)
+//	login, err := ration.NewSlidingLog(store, ration.Policy{
+//		Name:   "login",
+//		Limits: []ration.Limit{ration.PerMinute(5), ration.PerDay(100)},
+//	})
+//	…
+//	d, err := login.Allow(ctx, user)
+//	switch {
+//	case err != nil:
+//		// a mistake in the call, or no answer from Redis: errors.Is(err, ration.ErrUnavailable)
+//	case !d.Allowed:
+//		// refused: the same call succeeds after d.RetryAfter
+//	}
+//
+// # Strategies
+//
+// [NewFixedWindow], [NewSlidingLog] and [NewSlidingBuckets] count in Redis and
+// differ in what they promise and cost; [NewLocal] counts in this process,
+// without Redis. All are a [Limiter]. What each promises stands in its doc comment as
+// a number, and the tests hold it against a slow, obvious model.
+//
+// # The road of a call
+//
+// A call comes in by one of the Limiter's methods, each a [Request] for one
+// function (redislimiter.go). There it's checked (limiter.go), its limits are
+// found (policy.go), and its keys built (keys.go). As an item it goes through the store to
+// Redis (batch.go): one EVALSHA of the strategy's script (script.go) for one or
+// more items. The script is the prelude, the strategy's own part and a driver
+// that answers a list of items as if they had come one after another
+// (scripts/). The reply is decoded with checks (batch.go) and becomes a [Decision]
+// (redislimiter.go); what isn't a sound reply becomes ErrUnavailable (failure.go).
+//
+// The time is the Redis server's, in whole microseconds, taken inside the
+// script; the clocks of the instances decide nothing.
+//
+// # At most once
+//
+// A call is charged once or not at all, whatever happens to the connection:
+// commands are never resent, but for NOSCRIPT, which proves that nothing ran.
+//
+// # Personal data
+//
+// The subject is part of the Redis key, readable up to 128 bytes, and as a SHA-256
+// digest beyond. It's in no error of this package.
+package ration
