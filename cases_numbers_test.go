@@ -149,6 +149,7 @@ func TestB36NoExponents(t *testing.T) {
 				values = b.rdb.ZRange(ctx, key, 0, -1).Val()
 			}
 			for _, value := range values {
+				value = value[strings.Index(value, ":")+1:] // an entry's id may have an e
 				require.NotRegexp(t, `\de|\.\d*e`, value)
 			}
 		}

@@ -34,7 +34,8 @@ while ARGV[at] do
 	local op, n, own, calls = ARGV[at], ARGV[at + 1] + 0, ARGV[at + 2] + 0, 1
 	at, index = at + 3, index + 1
 	if #op > 1 then
-		op, calls = sub(op, 1, 1), sub(op, 2) + 0
+		calls = sub(op, 2) + 0
+		op = sub(op, 1, 1)
 	end
 	if own > 0 then
 		limits, total = {}, own

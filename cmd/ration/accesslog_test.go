@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const siteLog = "testdata/access.log" // 10,000 requests of 1,753 addresses
+
+// plainRequest is a line of the log, read in another way than the command does.
+type plainRequest struct {
+	key string
+	at  int64 // microseconds
+}
+
+func readPlainly(t *testing.T) []plainRequest {
+	t.Helper()
+	file, err := os.Open(siteLog)
+	require.NoError(t, err)
+	defer file.Close()
+	var all []plainRequest
+	for scan := bufio.NewScanner(file); scan.Scan(); {
+		words := strings.Fields(scan.Text())
+		at, err := time.Parse("[02/Jan/2006:15:04:05 -0700]", words[3]+" "+words[4])
+		require.NoError(t, err)
+		all = append(all, plainRequest{words[0], at.UnixMicro()})
+	}
+	slices.SortStableFunc(all, func(a, b plainRequest) int { return cmp.Compare(a.at, b.at) })
+	return all
+}
+
+// counts says whether a request that was let in at then still counts at now.
+type counts func(then, now, window int64) bool
+
+// plainly lists, for each strategy, what counts.
+func plainly(slots int64) map[string]counts {
+	return map[string]counts{
+		"fixed": func(then, now, window int64) bool { return then/window == now/window },
+		"log":   func(then, now, window int64) bool { return then > now-window },
+		"buckets": func(then, now, window int64) bool {
+			width := (window + slots - 1) / slots
+			return now/width-then/width <= slots
+		},
+	}
+}
+
+// plainLimit is units in a window of microseconds.
+type plainLimit struct{ units, window int64 }
+
+// countPlainly replays the log in the slowest and plainest way: it keeps all
+// that was let in, and counts it anew for each request.
+func countPlainly(all []plainRequest, limits []plainLimit, still counts) (refused map[string]int, verdicts []bool) {
+	admitted := map[string][]int64{}
+	refused = map[string]int{}
+	for _, r := range all {
+		allowed := true
+		for _, l := range limits {
+			used := int64(0)
+			for _, then := range admitted[r.key] {
+				if still(then, r.at, l.window) {
+					used++
+				}
+			}
+			allowed = allowed && used < l.units
+		}
+		if allowed {
+			admitted[r.key] = append(admitted[r.key], r.at)
+		} else {
+			refused[r.key]++
+		}
+		verdicts = append(verdicts, allowed)
+	}
+	return refused, verdicts
+}
+
+func total(refused map[string]int) int {
+	n := 0
+	for _, r := range refused {
+		n += r
+	}
+	return n
+}
+
+// Each of the 10,000 verdicts is what plain counting gives. The log has a
+// minute of each hour, so the longer limits are those that tell the
+// strategies apart.
+func TestSiteLogAgainstPlainCounting(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some ten thousands of decisions")
+	}
+	all := readPlainly(t)
+	require.Len(t, all, 10_000)
+	for _, c := range []struct {
+		name   string
+		args   []string
+		limits []plainLimit
+		slots  int64
+	}{
+		{"10 a minute", []string{"-limit", "10/1m"}, []plainLimit{{10, 60e6}}, 20},
+		{"3 in 7s and 20 in 5h", []string{"-limit", "3/7s", "-limit", "20/5h", "-slots", "3"},
+			[]plainLimit{{3, 7e6}, {20, 5 * 3600e6}}, 3},
+	} {
+		if raceDetector && len(c.limits) > 1 {
+			continue // a minute more, and nothing new for it to see
+		}
+		for name, still := range plainly(c.slots) {
+			t.Run(c.name+"/"+name, func(t *testing.T) {
+				refused, verdicts := countPlainly(all, c.limits, still)
+				path := filepath.Join(t.TempDir(), "decisions")
+				start := time.Now()
+				sum := summaries(t, "", append([]string{"-strategy", name, "-decisions", path, siteLog}, c.args...)...)[0]
+				t.Logf("%d refused, in %v", sum.Refused, time.Since(start))
+				if len(c.limits) == 1 && !raceDetector {
+					require.Less(t, time.Since(start), 20*time.Second)
+				}
+				require.Equal(t, 10_000, sum.Requests)
+				require.Equal(t, 1753, sum.Subjects)
+				require.Equal(t, total(refused), sum.Refused)
+				require.Equal(t, 10_000-total(refused), sum.Admitted)
+				require.Equal(t, len(refused), sum.RefusedSubjects)
+				require.Zero(t, sum.Unreadable)
+				require.Len(t, sum.Worst, 10)
+				for _, w := range sum.Worst {
+					require.Equal(t, refused[w.Key], w.Refused)
+				}
+				for i, d := range readDecisions(t, path) {
+					require.Equal(t, all[i].key, d.Key)
+					require.Equal(t, verdicts[i], d.Allowed, "line %d", d.Line)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rationgo/ration"
+	"github.com/rationgo/ration/internal/fakeredis"
+)
+
+// budget is how long one decision may take: no answer is given without Redis,
+// so it's long.
+const budget = 10 * time.Second
+
+// replay decides on all requests, one after another, on a fresh Redis inside
+// this process whose clock stands at each request's time. It stops at the
+// first error.
+//
+// Lifetimes of keys don't run: no decision depends on them, and to let them
+// run costs a pass over all keys whenever the clock moves.
+func replay(ctx context.Context, st strategy, p ration.Policy, t *traffic, each func(int, ration.Decision) error) error {
+	if len(t.requests) == 0 {
+		return nil
+	}
+	server, err := fakeredis.StartWithoutTTL(time.UnixMicro(t.requests[0].micros))
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	rdb := server.Client(func(o *redis.Options) { o.ReadTimeout = budget })
+	defer rdb.Close()
+	store, err := ration.Open(rdb, ration.WithTimeout(budget))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	limiter, err := st.open(store, p)
+	if err != nil {
+		return err
+	}
+	for i, r := range t.requests {
+		server.SetTime(time.UnixMicro(r.micros))
+		d, err := limiter.AllowN(ctx, t.keys[r.key], r.n)
+		if err != nil {
+			return err
+		}
+		if err := each(i, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
