@@ -98,7 +98,9 @@ func (l *redisLimiter) item(r Request, bound []boundLimit) *item {
 	switch r.Op {
 	case OpAllow:
 		// Above MaxUnits it can never pass, and Lua need not count so far.
-		it.op, it.n = opAllow, min(r.N, MaxUnits+2)
+		if it.op = opAllow; r.N > MaxUnits {
+			it.n = MaxUnits + 2
+		}
 	case OpAllowUpTo:
 		it.op, it.n = opUpTo, min(r.N, MaxUnits)
 	case OpRefund:

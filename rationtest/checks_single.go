@@ -229,6 +229,9 @@ func hugeNumbers(x *exercise) {
 		x.refused(l.Allow(x.ctx, "u"))
 		equal(x, "Granted", x.answer(l.Refund(x.ctx, "u", units-2)).Granted, units-2)
 		x.remaining(l, "u", units-2)
+		for _, n := range []int64{units + 1, units + 2, units + 3, math.MaxInt64} {
+			equal(x, "RetryAfter", x.refused(l.AllowN(x.ctx, "v", n)).RetryAfter, ration.Never)
+		}
 		x.admitted(l.AllowN(x.ctx, "v", units))
 		x.refused(l.AllowN(x.ctx, "v", units))
 	}

@@ -81,11 +81,7 @@ while ARGV[at] do
 		if n <= room then
 			granted = n
 			if calls > 1 then
-				local fit = floor(room / n)
-				if fit * n > room then -- the quotient was rounded up
-					fit = fit - 1
-				end
-				granted = math.min(calls, fit) * n
+				granted = math.min(calls, floor(room / n)) * n
 			end
 		end
 	elseif op == 'u' then

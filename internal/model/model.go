@@ -1,0 +1,197 @@
+// Package model says what a limiter has to answer, slowly and plainly.
+//
+// A [Model] keeps every unit ever charged with the time of its charge and
+// finds each number of a decision by trying the instants at which something
+// ends. It shares no code with the limiters, so tests hold their answers
+// against it. An [Oracle] knows even less: it is told what was granted and
+// checks nothing but the promise.
+package model
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rationgo/ration"
+)
+
+// DefaultSlots is what 0 slots mean.
+const DefaultSlots = 20
+
+// Model is one limiter with any number of subjects. It isn't safe for
+// concurrent use.
+type Model struct {
+	strategy Strategy
+	subjects map[string]map[windowKey]*usage
+}
+
+// windowKey is what a count is kept by: another window, or another number of
+// slots, is another count.
+type windowKey struct{ window, slots int64 }
+
+// New makes a model without any usage.
+func New(s Strategy) *Model {
+	return &Model{strategy: s, subjects: make(map[string]map[windowKey]*usage)}
+}
+
+// part is one limit with what is used of its window.
+type part struct {
+	limit ration.Limit
+	usage *usage
+}
+
+// Do answers one call made at now (µs since 1970) under these limits; slots
+// matter to SlidingBuckets only. Source, Degraded and Cause stay zero.
+func (m *Model) Do(now int64, r ration.Request, limits []ration.Limit, slots int64) ration.Decision {
+	m.ClockAt(now)
+	parts := m.parts(r.Key, limits, slots)
+	op := r.Op
+	if r.N == 0 && op != ration.OpReset {
+		op = ration.OpPeek
+	}
+	switch op {
+	case ration.OpAllow:
+		granted := int64(0)
+		if r.N <= remaining(now, parts) {
+			granted = r.N
+		}
+		charge(now, granted, parts)
+		return decide(now, r.N, granted, granted > 0, parts)
+	case ration.OpAllowUpTo:
+		granted := min(r.N, remaining(now, parts))
+		charge(now, granted, parts)
+		return decide(now, 1, granted, granted > 0, parts)
+	case ration.OpPeek:
+		return decide(now, 1, 0, remaining(now, parts) > 0, parts)
+	case ration.OpRefund:
+		granted := int64(0)
+		for _, p := range parts {
+			granted = max(granted, p.usage.refund(now, r.N))
+		}
+		return decide(now, 1, granted, remaining(now, parts) > 0, parts)
+	case ration.OpReset:
+		for _, p := range parts {
+			p.usage.batches = nil
+		}
+		return ration.Decision{}
+	}
+	panic("model: unknown operation")
+}
+
+func (m *Model) parts(key string, limits []ration.Limit, slots int64) []part {
+	if m.subjects[key] == nil {
+		m.subjects[key] = make(map[windowKey]*usage)
+	}
+	if slots == 0 {
+		slots = DefaultSlots
+	}
+	if m.strategy != SlidingBuckets {
+		slots = 1
+	}
+	parts := make([]part, len(limits))
+	for i, l := range limits {
+		k := windowKey{window: windowMicros(l.Window), slots: slots}
+		if m.subjects[key][k] == nil {
+			m.subjects[key][k] = &usage{strategy: m.strategy, window: k.window, slots: k.slots}
+		}
+		parts[i] = part{limit: l, usage: m.subjects[key][k]}
+	}
+	return parts
+}
+
+func remaining(now int64, parts []part) int64 {
+	least := parts[0].usage.remaining(now, parts[0].limit)
+	for _, p := range parts {
+		least = min(least, p.usage.remaining(now, p.limit))
+	}
+	return least
+}
+
+func charge(now, n int64, parts []part) {
+	if n == 0 {
+		return
+	}
+	for _, p := range parts {
+		p.usage.charge(now, n)
+	}
+}
+
+// decide describes what is the case after a call that asked for cost.
+func decide(now, cost, granted int64, allowed bool, parts []part) ration.Decision {
+	states := make([]ration.LimitState, len(parts))
+	for i, p := range parts {
+		states[i] = ration.LimitState{
+			Limit:      p.limit,
+			Remaining:  p.usage.remaining(now, p.limit),
+			ResetAfter: p.usage.resetAfter(now),
+		}
+		if !allowed {
+			states[i].RetryAfter = p.usage.retryAfter(now, cost, p.limit)
+		}
+	}
+	first := slices.MinFunc(states, func(a, b ration.LimitState) int {
+		return cmp.Or(
+			cmp.Compare(b.RetryAfter, a.RetryAfter), // the longest first
+			cmp.Compare(a.Remaining, b.Remaining),
+		)
+	})
+	d := ration.Decision{
+		Allowed:    allowed,
+		Granted:    granted,
+		Limit:      first.Limit,
+		Remaining:  remaining(now, parts),
+		RetryAfter: first.RetryAfter,
+		ResetAfter: states[0].ResetAfter,
+	}
+	if len(parts) > 1 {
+		d.ResetAfter = micros(whole(now, parts) - now)
+		d.Limits = states
+	}
+	return d
+}
+
+// whole is the first instant from now on at which nothing that counts keeps
+// the parts from granting the smallest limit. (For a smallest limit of 0 that is when
+// nothing counts under it, though 0 remain before that too.)
+func whole(now int64, parts []part) int64 {
+	smallest := parts[0].limit.Units
+	instants := []int64{now}
+	for _, p := range parts {
+		smallest = min(smallest, p.limit.Units)
+		instants = append(instants, p.usage.changes(now)...)
+	}
+	slices.Sort(instants)
+	for _, at := range instants {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.limit.Units-p.usage.counted(at) < smallest }) {
+			return at
+		}
+	}
+	panic("model: the smallest limit never remains whole")
+}
+
+// ClockAt tells the model that the clock showed now; Do tells it too.
+func (m *Model) ClockAt(now int64) {
+	for _, windows := range m.subjects {
+		for _, u := range windows {
+			for i := range u.batches {
+				u.batches[i].seen = max(u.batches[i].seen, now)
+			}
+		}
+	}
+}
+
+// Floor is the earliest time the clock may be set back to without bringing
+// back units that had ended. A backend may have dropped such units or may
+// have them still, so nobody can say what it has to answer then.
+func (m *Model) Floor() int64 {
+	floor := int64(0)
+	for _, windows := range m.subjects {
+		for _, u := range windows {
+			for _, b := range u.batches {
+				if end := u.end(b); end <= b.seen {
+					floor = max(floor, end)
+				}
+			}
+		}
+	}
+	return floor
+}

@@ -1,0 +1,106 @@
+package model
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rationgo/ration"
+)
+
+// Oracle is told what was granted to one subject and checks the promise, and
+// nothing else: under SlidingLog and SlidingBuckets no span as long as a
+// window holds more than its limit, under FixedWindow no window of the grid.
+// Grants may be told in any order of time. It isn't safe for concurrent use.
+type Oracle struct {
+	strategy Strategy
+	grants   map[int64][]grant // by window, µs
+}
+
+type grant struct{ at, units int64 }
+
+// NewOracle makes an oracle that was told nothing.
+func NewOracle(s Strategy) *Oracle {
+	return &Oracle{strategy: s, grants: make(map[int64][]grant)}
+}
+
+// Grant records n units granted at an instant (µs since 1970) under limits. The error
+// names a span with this grant that holds more than a limit allows now.
+// Units granted under a window that limits haven't got aren't held against them.
+func (o *Oracle) Grant(at, n int64, limits []ration.Limit) error {
+	for _, l := range limits {
+		w := windowMicros(l.Window)
+		o.grants[w] = append(o.grants[w], grant{at: at, units: n})
+	}
+	for _, l := range limits {
+		if err := o.check(at, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check looks at every span that holds the instant at.
+func (o *Oracle) check(at int64, l ration.Limit) error {
+	w := windowMicros(l.Window)
+	for _, last := range o.grants[w] {
+		if !o.together(last.at, at, w) {
+			continue
+		}
+		sum := int64(0)
+		for _, g := range o.grants[w] {
+			if o.together(last.at, g.at, w) {
+				sum += g.units
+			}
+		}
+		if sum > l.Units || sum < 0 {
+			return fmt.Errorf("%d units granted within one %v up to %v, the limit is %d",
+				sum, l.Window, time.UnixMicro(last.at).UTC(), l.Units)
+		}
+	}
+	return nil
+}
+
+// together says whether at lies in the window that ends with last: on the
+// grid the one that holds it, else (last−w, last].
+func (o *Oracle) together(last, at, w int64) bool {
+	if o.strategy == FixedWindow {
+		return last/w == at/w
+	}
+	return last-w < at && at <= last
+}
+
+// Refund records that n units were given back at an instant: of what was granted less
+// than a window before it (or, if the clock was set back, after it) the newest.
+func (o *Oracle) Refund(at, n int64, limits []ration.Limit) {
+	for _, l := range limits {
+		w := windowMicros(l.Window)
+		for left := n; left > 0; {
+			newest := o.newest(at, w)
+			if newest == nil {
+				break
+			}
+			part := min(left, newest.units)
+			newest.units -= part
+			left -= part
+		}
+	}
+}
+
+func (o *Oracle) newest(at, w int64) *grant {
+	var found *grant
+	for i := range o.grants[w] {
+		g := &o.grants[w][i]
+		live := g.at >= at || o.together(at, g.at, w)
+		if live && g.units > 0 && (found == nil || g.at >= found.at) {
+			found = g
+		}
+	}
+	return found
+}
+
+// Reset forgets what was granted under the windows of limits.
+func (o *Oracle) Reset(limits []ration.Limit) {
+	for _, l := range limits {
+		delete(o.grants, windowMicros(l.Window))
+	}
+}

@@ -1,0 +1,181 @@
+package model
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/rationgo/ration"
+)
+
+// Strategy is a way to count a window.
+type Strategy int
+
+// The strategies. The local ring counts like SlidingBuckets.
+const (
+	FixedWindow Strategy = iota + 1
+	SlidingLog
+	SlidingBuckets
+)
+
+// String gives the strategy's name.
+func (s Strategy) String() string {
+	switch s {
+	case FixedWindow:
+		return "FixedWindow"
+	case SlidingLog:
+		return "SlidingLog"
+	case SlidingBuckets:
+		return "SlidingBuckets"
+	}
+	return "none"
+}
+
+// batch is units charged at one time. A list of single units would say the
+// same, but a cost may be 1<<53.
+type batch struct {
+	at    int64 // log: the instant; fixed: the window's number; buckets: the slot's
+	units int64
+	seen  int64 // the latest clock since it was charged
+}
+
+// usage is all that was ever charged to one subject under one window, less
+// what was given back. Nothing is thrown away because it is old.
+type usage struct {
+	strategy Strategy
+	window   int64 // µs
+	slots    int64
+	batches  []batch
+}
+
+// width is the length of one cell of the grid.
+func (u *usage) width() int64 {
+	switch u.strategy {
+	case FixedWindow:
+		return u.window
+	case SlidingBuckets:
+		return ceilDiv(u.window, u.slots)
+	}
+	return 1
+}
+
+// cell says where units charged at an instant go. On a grid the latest cell
+// with stored usage stays the current one until the clock has caught up.
+func (u *usage) cell(now int64) int64 {
+	cell := now / u.width()
+	if u.strategy == SlidingLog {
+		return cell
+	}
+	for _, b := range u.batches {
+		cell = max(cell, b.at)
+	}
+	return cell
+}
+
+// counts says whether b is held against the limit at an instant.
+func (u *usage) counts(b batch, now int64) bool {
+	switch u.strategy {
+	case FixedWindow:
+		return b.at == u.cell(now)
+	case SlidingBuckets:
+		return b.at >= u.cell(now)-u.slots
+	}
+	return now < b.at+u.window
+}
+
+// end is the first instant at which b counts no longer.
+func (u *usage) end(b batch) int64 {
+	switch u.strategy {
+	case FixedWindow:
+		return (b.at + 1) * u.window
+	case SlidingBuckets:
+		return (b.at + u.slots + 1) * u.width()
+	}
+	return b.at + u.window
+}
+
+func (u *usage) counted(now int64) int64 {
+	sum := int64(0)
+	for _, b := range u.batches {
+		if u.counts(b, now) {
+			sum += b.units
+		}
+	}
+	return sum
+}
+
+func (u *usage) charge(now, n int64) {
+	u.batches = append(u.batches, batch{at: u.cell(now), units: n, seen: now})
+}
+
+// refund takes back up to n of the units that count, newest first.
+func (u *usage) refund(now, n int64) (given int64) {
+	counting := make(map[int]bool)
+	for i, b := range u.batches {
+		counting[i] = u.counts(b, now)
+	}
+	order := make([]int, len(u.batches))
+	for i := range order {
+		order[i] = i
+	}
+	sort.SliceStable(order, func(i, j int) bool { return u.batches[order[i]].at > u.batches[order[j]].at })
+	for _, i := range order {
+		if !counting[i] {
+			continue
+		}
+		part := min(n-given, u.batches[i].units)
+		u.batches[i].units -= part
+		given += part
+	}
+	u.batches = slices.DeleteFunc(u.batches, func(b batch) bool { return b.units == 0 })
+	return given
+}
+
+// changes are the instants after now at which less may count, in order.
+func (u *usage) changes(now int64) []int64 {
+	var list []int64
+	for _, b := range u.batches {
+		if end := u.end(b); end > now {
+			list = append(list, end)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// remaining is what limit would grant at an instant.
+func (u *usage) remaining(now int64, l ration.Limit) int64 {
+	return max(0, l.Units-u.counted(now))
+}
+
+// retryAfter tries the instants at which something ends until cost fits.
+func (u *usage) retryAfter(now, cost int64, l ration.Limit) time.Duration {
+	if cost > l.Units {
+		return ration.Never
+	}
+	for _, at := range append([]int64{now}, u.changes(now)...) {
+		if cost <= u.remaining(at, l) {
+			return micros(at - now)
+		}
+	}
+	panic("model: a cost within the limit never fits")
+}
+
+// resetAfter is the time until nothing counts.
+func (u *usage) resetAfter(now int64) time.Duration {
+	for _, at := range append([]int64{now}, u.changes(now)...) {
+		if u.counted(at) == 0 {
+			return micros(at - now)
+		}
+	}
+	panic("model: something counts for ever")
+}
+
+func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
+
+// windowMicros is a window in whole microseconds, rounded up.
+func windowMicros(w time.Duration) int64 {
+	return ceilDiv(int64(w), int64(time.Microsecond))
+}
