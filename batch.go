@@ -2,152 +2,319 @@ package ration
 
 import (
 	"context"
-	"fmt"
-	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// item is one call, or several equal ones, on the road to a script.
-type item struct {
-	op     byte // as in scripts/driver.lua
-	n      int64
-	count  int64
-	limits []limitArgs
-	keys   []string
-	reply  []int64 // filled by the run
-}
-
-// limitArgs are a limit's numbers as a script takes them.
-type limitArgs struct{ units, width, keys int64 }
-
-// replyLen is the number of integers a script answers to the item.
-func (it *item) replyLen() int {
-	n := 1 + 3*len(it.limits)
-	if len(it.limits) > 1 {
-		n++
-	}
-	return n
-}
-
-// ask brings an item to Redis and back. Each call travels alone for now.
+// Calls share script runs by group commit. A call that finds its lane free
+// leaves at once; while runs are under way, later calls gather, equal ones as
+// one item, and leave together as soon as a run returns. There is no timer to
+// wait for, so a lone caller never waits for anybody.
 //
-// The run has a goroutine of its own, since go-redis reads the socket without
-// looking at the context: so the caller leaves in time, and the run's goroutine ends when
-// the client's own timeouts end it.
-func (s *Store) ask(ctx context.Context, sc *script, it *item) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.calls.Done()
-	runCtx, cancel := s.runContext(ctx)
-	done := make(chan error, 1)
-	go func() {
-		defer cancel()
-		done <- s.run(runCtx, sc, []*item{it})
-	}()
-	budget := time.NewTimer(s.opts.timeout)
-	defer budget.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-budget.C:
-		return errBudget(s.opts.timeout)
+// go-redis has pipelining of its own (AutoPipeline, experimental). It saves
+// round trips, as this does, but every call would still be a script run on the
+// server, which is where the time goes: so it isn't used. A run is one command, or
+// one pipeline of commands where several scripts or hash slots are concerned.
+
+// call is one caller's wait for its answer.
+type call struct {
+	state atomic.Int32
+	done  chan struct{} // gets one value when state became answered
+	ctx   context.Context
+	start time.Duration // on the store's clock, guarded by lane.mu once it has joined
+	it    *item
+	place int64 // among the item's calls
+	err   error // beside the item's own
+	stale bool  // a run may still hold it: not to be used again
+}
+
+const (
+	waiting int32 = iota
+	answered
+	left // its caller has gone
+)
+
+func newCall() any { return &call{done: make(chan struct{}, 1)} }
+
+// answer wakes the caller, unless it has left or got another answer.
+func (c *call) answer(err error) {
+	if c.state.CompareAndSwap(waiting, answered) {
+		c.err = err
+		c.done <- struct{}{}
 	}
 }
 
-// run is one EVALSHA for the items. It fills their replies or says why not.
-func (s *Store) run(ctx context.Context, sc *script, items []*item) (err error) {
-	defer func() {
-		// A hook of the caller's client runs here; its panic must not end the process.
-		if p := recover(); p != nil {
-			err = unavailable(fmt.Errorf("panic in the Redis client: %v", p), items)
+// lane is the road to one server: calls on it share runs.
+type lane struct {
+	store *Store
+
+	mu      sync.Mutex
+	pending []*item            // to leave with the next run, in order
+	joined  map[mergeKey]*item // those of them that more calls may join
+	last    *item              // the one joined last, most likely to be joined next
+	runs    []*run             // under way, at most batch.Runs
+	watch   *time.Timer        // fires when the oldest call may be out of budget
+	armed   bool
+	closed  bool
+	idle    chan struct{} // closed when closed and nothing is under way
+}
+
+// run is one trip to the server.
+type run struct {
+	items []*item
+	start time.Duration
+}
+
+func newLane(s *Store) *lane {
+	return &lane{store: s, joined: map[mergeKey]*item{}, idle: make(chan struct{})}
+}
+
+// ask brings a call to Redis and back. It returns the call's item and place in it.
+func (ln *lane) ask(ctx context.Context, key mergeKey, build func() *item) (*item, int64, error) {
+	c := ln.store.calls.Get().(*call)
+	c.ctx, c.start = ctx, ln.store.since()
+	if err := ln.join(c, key, build); err != nil {
+		return nil, 0, err
+	}
+	if ended := ctx.Done(); ended == nil {
+		<-c.done
+	} else {
+		select {
+		case <-c.done:
+		case <-ended:
+			if c.state.CompareAndSwap(waiting, left) {
+				return nil, 0, ctx.Err() // a run, or pending, may still hold c
+			}
+			<-c.done
 		}
-	}()
-	keys, argv := encode(items, s.header(sc))
-	reply, err := sc.eval(ctx, s.rdb, keys, argv)
-	if err != nil {
-		return unavailable(err, items)
 	}
-	if err := decode(reply, items); err != nil {
-		return unavailable(err, items)
+	it, place, err := c.it, c.place, c.err
+	if !c.stale {
+		c.ctx, c.it, c.err = nil, nil, nil
+		c.state.Store(waiting)
+		ln.store.calls.Put(c)
 	}
+	if err == nil {
+		err = it.err
+	}
+	return it, place, err
+}
+
+// join makes c a call of an item that's about to leave, an existing or a new one, and
+// starts a run if one may start.
+func (ln *lane) join(c *call, key mergeKey, build func() *item) error {
+	merge := key.limiter != nil && !ln.store.opts.alone
+	ln.mu.Lock()
+	if merge && !ln.closed {
+		if it := ln.find(key); it != nil {
+			ln.add(it, c)
+			ln.mu.Unlock()
+			return nil
+		}
+	}
+	ln.mu.Unlock()
+	fresh := build() // outside the lock: it makes the keys
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.closed {
+		return ErrClosed
+	}
+	it := fresh
+	if merge {
+		if other := ln.find(key); other != nil { // came while it was built
+			it = other
+		} else {
+			it.key = key
+			ln.joined[key] = it
+		}
+	}
+	ln.add(it, c)
+	if it == fresh {
+		ln.pending = append(ln.pending, it)
+	}
+	ln.depart()
 	return nil
 }
 
-// encode writes the items after the header as scripts/driver.lua takes them.
-func encode(items []*item, argv []any) (keys []string, _ []any) {
-	for i, it := range items {
-		keys = append(keys, it.keys...)
-		op := string(it.op)
-		if it.count > 1 {
-			op += strconv.FormatInt(it.count, 10)
+func (ln *lane) find(key mergeKey) *item {
+	it := ln.last
+	if it == nil || it.key != key {
+		it = ln.joined[key]
+	}
+	if it == nil || int64(len(it.calls)+1) > MaxUnits/max(1, it.n) {
+		return nil
+	}
+	ln.last = it
+	return it
+}
+
+func (ln *lane) add(it *item, c *call) {
+	c.it = it
+	it.calls = append(it.calls, c)
+	if !ln.armed {
+		ln.armed = true
+		ln.arm(ln.store.opts.timeout)
+	}
+}
+
+func (ln *lane) arm(d time.Duration) {
+	if ln.watch == nil {
+		ln.watch = time.AfterFunc(d, ln.expire)
+	} else {
+		ln.watch.Reset(d)
+	}
+}
+
+// depart starts runs while there is something to send and room for a run.
+func (ln *lane) depart() {
+	for len(ln.runs) < ln.store.opts.batch.Runs || ln.store.opts.alone {
+		r := ln.takeoff()
+		if r == nil {
+			return
 		}
-		argv = append(argv, op, it.n)
-		if i > 0 && sameLimits(items[i-1].limits, it.limits) {
-			argv = append(argv, 0)
+		go ln.drive(r)
+	}
+}
+
+// takeoff makes a run of what is pending, nil if that's nothing. Calls whose
+// callers have left are withdrawn here, before anything is sent.
+func (ln *lane) takeoff() *run {
+	var r *run
+	sent, bytes := 0, 0
+	for _, it := range ln.pending {
+		if r != nil && (len(r.items) == ln.store.opts.batch.Items || bytes+it.bytes > ln.store.opts.batch.Bytes) {
+			break
+		}
+		sent++
+		if it.key.limiter != nil {
+			delete(ln.joined, it.key)
+		}
+		if ln.last == it {
+			ln.last = nil
+		}
+		if !it.board() {
 			continue
 		}
-		argv = append(argv, len(it.limits))
-		for _, l := range it.limits {
-			argv = append(argv, l.units, l.width, l.keys)
+		if r == nil {
+			r = &run{start: ln.store.since()}
+			ln.runs = append(ln.runs, r)
 		}
+		r.items = append(r.items, it)
+		bytes += it.bytes
 	}
-	return keys, argv
+	rest := copy(ln.pending, ln.pending[sent:])
+	clear(ln.pending[rest:])
+	ln.pending = ln.pending[:rest]
+	return r
 }
 
-func sameLimits(a, b []limitArgs) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
+// board gives the calls that are still waiting their places; false if there is none.
+func (it *item) board() bool {
+	aboard := it.calls[:0]
+	for _, c := range it.calls {
+		if c.state.Load() == waiting {
+			c.place = int64(len(aboard))
+			aboard = append(aboard, c)
 		}
 	}
-	return true
+	it.calls, it.count = aboard, int64(len(aboard))
+	return it.count > 0
 }
 
-// decode reads a script's reply. It takes nothing on trust: a proxy, a fork or
-// another script may have answered.
-func decode(reply []any, items []*item) error {
-	want := 0
-	for _, it := range items {
-		want += it.replyLen()
-	}
-	if len(reply) != want {
-		return fmt.Errorf("the script's reply has %d values, not %d", len(reply), want)
-	}
-	numbers := make([]int64, want)
-	for i, v := range reply {
-		n, ok := v.(int64)
-		if !ok {
-			return fmt.Errorf("the script's reply has a %T at %d", v, i)
+// drive sees a run through, then takes what has gathered meanwhile, until
+// there is nothing left.
+func (ln *lane) drive(r *run) {
+	for r != nil {
+		ln.store.execute(r)
+		ln.mu.Lock()
+		ln.drop(r)
+		ln.mu.Unlock()
+		for _, it := range r.items {
+			for _, c := range it.calls {
+				c.answer(nil)
+			}
 		}
-		if n < 0 || n > MaxUnits {
-			return fmt.Errorf("the script's reply has %d at %d", n, i)
+		ln.mu.Lock()
+		r = nil
+		if len(ln.runs) < ln.store.opts.batch.Runs {
+			r = ln.takeoff()
 		}
-		numbers[i] = n
+		ln.settle()
+		ln.mu.Unlock()
 	}
-	for _, it := range items {
-		it.reply, numbers = numbers[:it.replyLen()], numbers[it.replyLen():]
-		if granted := it.reply[0]; granted > 0 && !it.mayGrant(granted) {
-			return fmt.Errorf("the script's reply grants %d units to %d calls of %d", granted, it.count, it.n)
-		}
-	}
-	return nil
 }
 
-// mayGrant says whether a script can have granted so many units to the item.
-func (it *item) mayGrant(granted int64) bool {
-	switch it.op {
-	case opAllow:
-		return granted%it.n == 0 && granted/it.n <= it.count
-	case opUpTo:
-		return granted <= it.n*it.count
-	case opRefund:
-		return granted <= it.n
+// drop takes a run off the list; it may be off already, given up by expire.
+func (ln *lane) drop(r *run) {
+	for i := range ln.runs {
+		if ln.runs[i] == r {
+			last := len(ln.runs) - 1
+			ln.runs[i], ln.runs[last] = ln.runs[last], nil
+			ln.runs = ln.runs[:last]
+			return
+		}
 	}
-	return false
+}
+
+// settle tells Close when nothing is under way any more.
+func (ln *lane) settle() {
+	if !ln.closed || len(ln.runs) > 0 || len(ln.pending) > 0 {
+		return
+	}
+	select {
+	case <-ln.idle:
+	default:
+		close(ln.idle)
+	}
+	if ln.watch != nil {
+		ln.watch.Stop()
+	}
+}
+
+// expire fails the calls that are out of budget, wherever they are, and gives up
+// on runs that took a whole budget, so that they hold up nobody else. Budgets are
+// watched here, once for all, because a timer a call would cost more than the rest of it.
+func (ln *lane) expire() {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	now, budget := ln.store.since(), ln.store.opts.timeout
+	oldest := now
+	check := func(items []*item) {
+		for _, it := range items {
+			for _, c := range it.calls {
+				if now-c.start < budget {
+					oldest = min(oldest, c.start)
+				} else if c.state.Load() == waiting {
+					c.stale = true
+					c.answer(errBudget(budget))
+				}
+			}
+		}
+	}
+	check(ln.pending)
+	for i := len(ln.runs) - 1; i >= 0; i-- {
+		r := ln.runs[i]
+		check(r.items)
+		if now-r.start >= budget {
+			ln.drop(r)
+		} else {
+			oldest = min(oldest, r.start)
+		}
+	}
+	ln.depart()
+	ln.armed = len(ln.runs) > 0 || len(ln.pending) > 0
+	if ln.armed {
+		ln.arm(max(time.Millisecond, budget-(now-oldest)))
+	}
+	ln.settle()
+}
+
+// shut makes later calls fail and waits for those under way.
+func (ln *lane) shut() {
+	ln.mu.Lock()
+	ln.closed = true
+	ln.settle()
+	ln.mu.Unlock()
+	<-ln.idle
 }

@@ -1,6 +1,7 @@
 package ration
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -39,9 +40,13 @@ func errBudget(d time.Duration) error {
 	return &backendError{cause: fmt.Errorf("%w: no answer within %v", errTimedOut, d)}
 }
 
-// unavailable wraps a failed run's error. Some servers name the key in their
-// refusal; a subject must not get into an error that way.
-func unavailable(err error, items []*item) error {
+// unavailable wraps a failed run's error. The run's own context ending is the
+// budget's end, not the caller's deadline. Some servers name the key in
+// their refusal; a subject must not get into an error that way.
+func (s *Store) unavailable(err error, items []*item) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errBudget(s.opts.timeout)
+	}
 	misconfigured := isMisconfigured(err)
 	for _, it := range items {
 		for _, key := range it.keys {

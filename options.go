@@ -17,6 +17,8 @@ type options struct {
 	prefix     string
 	timeout    time.Duration
 	clientTime bool
+	batch      Batch
+	alone      bool
 }
 
 const (
@@ -62,6 +64,48 @@ func WithTimeout(d time.Duration) Option {
 func WithClientTime() Option {
 	return optionFunc(func(o *options) error {
 		o.clientTime = true
+		return nil
+	})
+}
+
+// Batch bounds the runs that concurrent calls share; see [WithBatch]. A zero
+// field means its default.
+type Batch struct {
+	// Items is the most that one run asks, different calls each; equal calls are one
+	// item, however many. The default is 128. A run of so many holds the server for
+	// about half a millisecond (sliding buckets: two).
+	Items int
+	// Bytes is about the most that one run sends, unless a single item is larger.
+	// The default is 64 KiB.
+	Bytes int
+	// Runs is the most that may be under way at once to one server. The default is 2: one is
+	// made ready while the other is away.
+	Runs int
+}
+
+var defaultBatch = Batch{Items: 128, Bytes: 64 << 10, Runs: 2}
+
+// WithBatch sets the bounds of the runs that concurrent calls share. Negative
+// numbers are ErrInvalidOption.
+func WithBatch(b Batch) Option {
+	return optionFunc(func(o *options) error {
+		if b.Items < 0 || b.Bytes < 0 || b.Runs < 0 {
+			return fmt.Errorf("%w: WithBatch: %+v has a negative number", ErrInvalidOption, b)
+		}
+		for _, f := range []struct{ to, from *int }{{&o.batch.Items, &b.Items}, {&o.batch.Bytes, &b.Bytes}, {&o.batch.Runs, &b.Runs}} {
+			if *f.from > 0 {
+				*f.to = *f.from
+			}
+		}
+		return nil
+	})
+}
+
+// WithoutBatching sends every call alone, in a command of its own. No answer
+// differs; one Redis does a fraction of the work.
+func WithoutBatching() Option {
+	return optionFunc(func(o *options) error {
+		o.alone = true
 		return nil
 	})
 }

@@ -37,12 +37,6 @@ type redisLimiter struct {
 	fixed    []boundLimit // the policy's own limits
 }
 
-// boundLimit is a limit made ready for its script and keys.
-type boundLimit struct {
-	args limitArgs
-	base string // the key up to the subject
-}
-
 func newRedisLimiter(s *Store, p Policy, st strategy) (Limiter, error) {
 	if s == nil {
 		return nil, fmt.Errorf("%w: the store is nil", ErrInvalidClient)
@@ -65,6 +59,7 @@ func (l *redisLimiter) bind(limits []Limit) []boundLimit {
 		bound[i] = boundLimit{
 			args: limitArgs{units: lim.Units, width: width, keys: keys},
 			base: keyBase(l.store.opts.prefix, l.policy.Name, l.code, window),
+			argv: [3]any{lim.Units, width, keys},
 		}
 	}
 	return bound
@@ -83,57 +78,82 @@ func (l *redisLimiter) do(ctx context.Context, r Request) (Decision, error) {
 	if l.policy.LimitsFor != nil {
 		bound = l.bind(limits)
 	}
-	it := l.item(r, bound)
-	if err := l.store.ask(ctx, l.strategy.script, it); err != nil {
+	op, n := scriptOp(r)
+	subject := escapeSubject(r.Key)
+	key := mergeKey{}
+	if len(bound) == 1 && (op == opAllow || op == opUpTo || op == opPeek) {
+		// Of several limits the calls of an item would differ in ResetAfter.
+		key = mergeKey{limiter: l, op: op, n: n, subject: subject}
+		if l.policy.LimitsFor != nil {
+			key.limit = bound[0].args
+		}
+	}
+	it, place, err := l.store.lanes.of(subject).ask(ctx, key, func() *item { return l.item(op, n, subject, bound) })
+	if err != nil {
 		return Decision{}, err
 	}
 	if r.Op == OpReset {
 		return Decision{}, nil
 	}
-	return decide(r, limits, it.reply), nil
+	return decide(r, limits, it, place), nil
 }
 
-func (l *redisLimiter) item(r Request, bound []boundLimit) *item {
-	it := &item{op: opPeek, n: r.N, count: 1}
+// scriptOp is a request as scripts/driver.lua takes it. Above MaxUnits a cost can
+// never pass, and Lua need not count so far.
+func scriptOp(r Request) (op byte, n int64) {
 	switch r.Op {
 	case OpAllow:
-		// Above MaxUnits it can never pass, and Lua need not count so far.
-		if it.op = opAllow; r.N > MaxUnits {
-			it.n = MaxUnits + 2
+		if r.N > MaxUnits {
+			return opAllow, MaxUnits + 2
 		}
+		return opAllow, r.N
 	case OpAllowUpTo:
-		it.op, it.n = opUpTo, min(r.N, MaxUnits)
+		return opUpTo, min(r.N, MaxUnits)
 	case OpRefund:
-		it.op, it.n = opRefund, min(r.N, MaxUnits)
+		return opRefund, min(r.N, MaxUnits)
 	case OpReset:
-		it.op = opReset
+		return opReset, 0
 	}
-	subject := escapeSubject(r.Key)
+	return opPeek, 0
+}
+
+func (l *redisLimiter) item(op byte, n int64, subject string, bound []boundLimit) *item {
+	it := &item{script: l.strategy.script, op: op, n: n, limits: bound}
 	for _, b := range bound {
-		it.limits = append(it.limits, b.args)
 		it.keys = appendKeys(it.keys, b.base, subject, l.strategy.slotted, b.args.keys)
 	}
+	for _, key := range it.keys {
+		it.bytes += len(key) + 8
+	}
+	it.bytes += 64 * len(bound)
 	return it
 }
 
-// decide makes the answer of a script's reply to a lone call.
-func decide(r Request, limits []Limit, reply []int64) Decision {
-	d := Decision{Granted: reply[0], Source: Redis}
+// decide makes the answer to call number place of an item.
+func decide(r Request, limits []Limit, it *item, place int64) Decision {
+	granted, later := it.share(place)
+	d := Decision{Granted: granted, Source: Redis}
+	if len(limits) == 1 {
+		state := limitState(limits[0], it.reply[1:], later)
+		d.settle(r, []LimitState{state})
+		return d
+	}
 	states := make([]LimitState, len(limits))
 	for i, lim := range limits {
-		part := reply[1+3*i:]
-		states[i] = LimitState{
-			Limit:      lim,
-			Remaining:  max(0, lim.Units-part[0]),
-			RetryAfter: micros(part[1]),
-			ResetAfter: micros(part[2]),
-		}
+		states[i] = limitState(lim, it.reply[1+3*i:], 0)
 	}
 	d.settle(r, states)
-	if len(limits) > 1 {
-		d.ResetAfter = micros(reply[len(reply)-1])
-	}
+	d.ResetAfter = micros(it.reply[len(it.reply)-1])
 	return d
+}
+
+func limitState(lim Limit, part []int64, later int64) LimitState {
+	return LimitState{
+		Limit:      lim,
+		Remaining:  max(0, lim.Units-part[0]+later),
+		RetryAfter: micros(part[1]),
+		ResetAfter: micros(part[2]),
+	}
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -23,9 +23,9 @@ type Store struct {
 	id   string        // names this store's runs, no other store has it
 	runs atomic.Uint64 // number of runs so far
 
-	mu     sync.Mutex
-	closed bool
-	calls  sync.WaitGroup // the calls under way
+	opened time.Time
+	lanes  *lanes
+	calls  sync.Pool // of *call
 }
 
 // Open makes a Store of a client: *redis.Client, *redis.ClusterClient,
@@ -36,7 +36,7 @@ func Open(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	if isNil(rdb) {
 		return nil, fmt.Errorf("%w: Open needs a Redis client, not nil", ErrInvalidClient)
 	}
-	o := options{prefix: defaultPrefix, timeout: defaultTimeout}
+	o := options{prefix: defaultPrefix, timeout: defaultTimeout, batch: defaultBatch}
 	for _, opt := range opts {
 		if opt == nil {
 			continue
@@ -47,7 +47,10 @@ func Open(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	}
 	var id [9]byte
 	rand.Read(id[:]) // never fails
-	return &Store{rdb: rdb, opts: o, id: base64.RawURLEncoding.EncodeToString(id[:])}, nil
+	s := &Store{rdb: rdb, opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), opened: time.Now()}
+	s.lanes = newLanes(s)
+	s.calls.New = newCall
+	return s, nil
 }
 
 func isNil(v any) bool {
@@ -66,23 +69,12 @@ func isNil(v any) bool {
 // later ones fail with ErrClosed. The client stays open: it's the caller's. Closing again does nothing. A
 // store that is dropped without Close leaks nothing.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.calls.Wait()
+	s.lanes.close()
 	return nil
 }
 
-// enter counts a call in; its leave is s.calls.Done.
-func (s *Store) enter() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return ErrClosed
-	}
-	s.calls.Add(1)
-	return nil
-}
+// since is the store's own clock, monotonic, for budgets.
+func (s *Store) since() time.Duration { return time.Since(s.opened) }
 
 // header is what every script's ARGV begins with: the clock, 0 for the server's,
 // and for the sliding log, whose members are made of it, a name that no run of
@@ -98,7 +90,21 @@ func (s *Store) header(sc *script) []any {
 	return []any{clock, s.id + strconv.FormatUint(s.runs.Add(1), 36)}
 }
 
-// runContext is what a run gives to go-redis: the caller's values, not its end.
-func (s *Store) runContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), s.opts.timeout)
+// learn notes which node's lane the slots of a cluster belong to, after a run
+// of calls that had none yet or failed.
+func (s *Store) learn(ctx context.Context, items []*item) {
+	cluster, ok := s.rdb.(*redis.ClusterClient)
+	if !ok {
+		return
+	}
+	for _, it := range items {
+		lane := &s.lanes.slots[hashSlot(it.keys[0])]
+		if it.err != nil {
+			lane.Store(nil)
+		} else if lane.Load() == nil {
+			if node, err := cluster.MasterForKey(ctx, it.keys[0]); err == nil {
+				lane.Store(s.lanes.at(node.Options().Addr))
+			}
+		}
+	}
 }

@@ -1,0 +1,167 @@
+package ration
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// item is one or several equal calls on the road to a script, answered together.
+type item struct {
+	script *script
+	op     byte // as in scripts/driver.lua
+	n      int64
+	limits []boundLimit
+	keys   []string
+	bytes  int // about what it takes on the wire
+
+	key   mergeKey
+	calls []*call // its callers, in the order of their answers
+	count int64   // how many of them it asked for when it was sent
+
+	reply []int64 // filled by the run, or
+	err   error   // why there is none
+}
+
+// boundLimit is a limit made ready for its script and keys.
+type boundLimit struct {
+	args limitArgs
+	base string // the key up to the subject
+	argv [3]any // args once more, as the command takes them
+}
+
+// limitArgs are a limit's numbers as a script takes them.
+type limitArgs struct{ units, width, keys int64 }
+
+// mergeKey is what calls must have in common to be one item. The zero key
+// belongs to items that are for one call only.
+type mergeKey struct {
+	limiter *redisLimiter
+	op      byte
+	n       int64
+	subject string
+	limit   limitArgs // where LimitsFor gave it
+}
+
+// replyLen is the number of integers a script answers to the item.
+func (it *item) replyLen() int {
+	n := 1 + 3*len(it.limits)
+	if len(it.limits) > 1 {
+		n++
+	}
+	return n
+}
+
+// encode adds the items as scripts/driver.lua takes them to args, which
+// already has the command and its script: the keys, then the header, then the items.
+func encode(args []any, items []*item, header []any) []any {
+	keys := 0
+	for _, it := range items {
+		keys += len(it.keys)
+	}
+	args = append(args, keys)
+	for _, it := range items {
+		for _, key := range it.keys {
+			args = append(args, key)
+		}
+	}
+	args = append(args, header...)
+	for i, it := range items {
+		args = append(args, opText(it.op, it.count), it.n)
+		if i > 0 && sameLimits(items[i-1].limits, it.limits) {
+			args = append(args, 0)
+			continue
+		}
+		args = append(args, len(it.limits))
+		for j := range it.limits {
+			args = append(args, it.limits[j].argv[:]...)
+		}
+	}
+	return args
+}
+
+// opText is an item's first argument: the letter, and how many calls if several.
+func opText(op byte, count int64) any {
+	if count > 1 {
+		return string(op) + strconv.FormatInt(count, 10)
+	}
+	switch op { // constants, so that nothing is allocated
+	case opAllow:
+		return "a"
+	case opUpTo:
+		return "u"
+	case opPeek:
+		return "p"
+	}
+	return string(op)
+}
+
+func sameLimits(a, b []boundLimit) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].args != b[i].args {
+			return false
+		}
+	}
+	return true
+}
+
+// decode reads a script's reply to the items. It takes nothing on trust: a
+// proxy, a fork or another script may have answered.
+func decode(reply []any, items []*item) error {
+	want := 0
+	for _, it := range items {
+		want += it.replyLen()
+	}
+	if len(reply) != want {
+		return fmt.Errorf("the script's reply has %d values, not %d", len(reply), want)
+	}
+	numbers := make([]int64, want)
+	for i, v := range reply {
+		n, ok := v.(int64)
+		if !ok {
+			return fmt.Errorf("the script's reply has a %T at %d", v, i)
+		}
+		if n < 0 || n > MaxUnits {
+			return fmt.Errorf("the script's reply has %d at %d", n, i)
+		}
+		numbers[i] = n
+	}
+	replies := make([][]int64, len(items))
+	for i, it := range items {
+		replies[i], numbers = numbers[:it.replyLen()], numbers[it.replyLen():]
+		if granted := replies[i][0]; granted > 0 && !it.mayGrant(granted) {
+			return fmt.Errorf("the script's reply grants %d units to %d calls of %d", granted, it.count, it.n)
+		}
+	}
+	for i, it := range items {
+		it.reply = replies[i]
+	}
+	return nil
+}
+
+// mayGrant says whether a script can have granted so many units to the item.
+func (it *item) mayGrant(granted int64) bool {
+	switch it.op {
+	case opAllow:
+		return granted%it.n == 0 && granted/it.n <= it.count
+	case opUpTo:
+		return granted <= it.n*it.count
+	case opRefund:
+		return granted <= it.n
+	}
+	return false
+}
+
+// share is what of the item's reply belongs to its call number i: the units
+// granted to it, and how many were granted to the calls after it, which it doesn't see.
+func (it *item) share(i int64) (granted, later int64) {
+	total := it.reply[0]
+	switch it.op {
+	case opAllow, opUpTo:
+		granted = min(it.n, max(0, total-i*it.n))
+		return granted, max(0, total-(i+1)*it.n)
+	}
+	return total, 0
+}
