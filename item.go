@@ -40,6 +40,7 @@ type mergeKey struct {
 	n       int64
 	subject string
 	limit   limitArgs // where LimitsFor gave it
+	base    string    // likewise: windows that are cut alike have different keys
 }
 
 // replyLen is the number of integers a script answers to the item.

@@ -85,7 +85,7 @@ func (l *redisLimiter) do(ctx context.Context, r Request) (Decision, error) {
 		// Of several limits the calls of an item would differ in ResetAfter.
 		key = mergeKey{limiter: l, op: op, n: n, subject: subject}
 		if l.policy.LimitsFor != nil {
-			key.limit = bound[0].args
+			key.limit, key.base = bound[0].args, bound[0].base
 		}
 	}
 	it, place, err := l.store.lanes.of(subject).ask(ctx, key, func() *item { return l.item(op, n, subject, bound) })
