@@ -4,25 +4,38 @@
 --
 -- KEYS  S+1 keys a limit: <prefix>:<policy>:sb1.<S>:<window µs>:{<subject>}:<0…S>
 --       slot i of the grid [i*width, (i+1)*width) lives in key i mod (S+1),
---       a string: units charged in it, as 16 digits, then its number i
--- Uses  MGET SET SETRANGE DEL
+--       a string: units charged in it, as 16 digits; its base; its number i
+-- Uses  GET MGET SET SETRANGE DEL
+--
+-- Reading S+1 keys is what costs. So the newest slot is open: its base, 16
+-- digits, is what the S slots before it hold, and a call in the same slot reads
+-- that one key. All other slots are closed, their base is dashes. A slot is
+-- opened by the first charge in it, which closes the one before; giving back closes.
 --
 -- A stored slot later than the clock's own (the clock was set back) goes on
 -- being the current one: state never moves back. A value that isn't of this
 -- form counts as none and is written over.
 
--- limit.slot is the current slot; limit.counts has slot i at i mod (S+1), plus 1.
-local function read(limit)
+local CLOSED = '----------------'
+
+-- Reads all slots. limit.slot is the current one, limit.count its units,
+-- limit.counts has slot i's at i mod (S+1), plus 1; limit.open is the place there of
+-- the open slot, which may be long past, and limit.current says that it's the current one.
+local function load(limit)
 	local keys, top = limit.keys, floor(now / limit.width)
 	local values = call('MGET', unpack(KEYS, limit.at, limit.at + keys - 1))
 	local slots, counts = {}, {}
+	limit.open = nil
 	for i = 1, keys do
 		local value = values[i]
-		local slot = value and tonumber(sub(value, 17))
+		local slot = value and tonumber(sub(value, 33))
 		if slot then
 			slots[i] = slot
 			if slot > top then
 				top = slot
+			end
+			if sub(value, 17, 17) ~= '-' then
+				limit.open = i
 			end
 		end
 	end
@@ -35,59 +48,105 @@ local function read(limit)
 		end
 		counts[i] = count
 	end
-	limit.counts, limit.slot, limit.used = counts, top, used
+	local place = top % keys + 1
+	limit.slot, limit.counts, limit.count, limit.used = top, counts, counts[place], used
+	limit.current = limit.open == place and slots[place] == top
+end
+
+local function read(limit)
+	local slot = floor(now / limit.width)
+	local value = call('GET', KEYS[limit.at + slot % limit.keys])
+	local base = value and tonumber(sub(value, 33)) == slot and tonumber(sub(value, 17, 32), 10)
+	if not base then
+		load(limit)
+		return
+	end
+	local count = tonumber(sub(value, 1, 16), 10)
+	limit.slot, limit.counts, limit.count, limit.used = slot, nil, count, base + count
+	limit.current = true
 end
 
 local function wait(limit, n)
-	local used, keys, counts, slot = limit.used, limit.keys, limit.counts, limit.slot
-	local excess = n - (limit.units - used)
+	local excess = n - (limit.units - limit.used)
 	if excess <= 0 then
 		return 0
 	end
-	if excess >= used then -- all must go: look for the newest
-		while counts[slot % keys + 1] == 0 do
-			slot = slot - 1
+	local keys, slot = limit.keys, limit.slot
+	if excess < limit.used or limit.count == 0 then
+		if not limit.counts then
+			load(limit)
 		end
-	else
-		slot = slot - keys
-		while excess > 0 do
-			slot = slot + 1
-			excess = excess - counts[slot % keys + 1]
+		-- From the oldest, until enough is gone.
+		local counts, first = limit.counts, slot - keys + 1
+		for i = first, slot do
+			local count = counts[i % keys + 1]
+			if count > 0 then
+				excess = excess - count
+				slot = i
+				if excess <= 0 then
+					break
+				end
+			end
 		end
 	end
 	return (slot + keys) * limit.width - now
 end
 
--- Sets a slot's count, old before, to count.
-local function write(limit, slot, old, count)
-	local place = slot % limit.keys
-	local key = KEYS[limit.at + place]
-	limit.counts[place + 1] = count
-	if count == 0 then
-		call('DEL', key)
-	elseif old > 0 then
-		call('SETRANGE', key, '0', format('%016d', count))
-	else
-		call('SET', key, format('%016d%d', count, slot), 'PX', lifetime((slot + limit.keys) * limit.width - now))
+-- Gives back n units, newest slot first.
+local function back(limit, n)
+	if not limit.counts then
+		load(limit)
 	end
+	limit.used = limit.used - n
+	local keys, counts = limit.keys, limit.counts
+	for slot = limit.slot, limit.slot - keys + 1, -1 do
+		local place = slot % keys + 1
+		local take = math.min(n, counts[place])
+		if take > 0 then
+			counts[place] = counts[place] - take
+			local key = KEYS[limit.at + place - 1]
+			if counts[place] > 0 then
+				call('SETRANGE', key, '0', format('%016d', counts[place]))
+			else
+				call('DEL', key)
+				if limit.open == place then
+					limit.open = nil
+				end
+			end
+		end
+		n = n - take
+		if n == 0 then
+			break
+		end
+	end
+	if limit.open then
+		call('SETRANGE', KEYS[limit.at + limit.open - 1], '16', CLOSED)
+		limit.open = nil
+	end
+	limit.count, limit.current = counts[limit.slot % keys + 1], false
 end
 
 local function charge(limit, n)
-	local slot, keys, counts = limit.slot, limit.keys, limit.counts
-	limit.used = limit.used + n
-	if n > 0 then
-		local old = counts[slot % keys + 1]
-		write(limit, slot, old, old + n)
+	if n < 0 then
+		back(limit, -n)
 		return
 	end
-	local left = -n
-	while left > 0 do
-		local old = counts[slot % keys + 1]
-		local back = math.min(left, old)
-		if back > 0 then
-			write(limit, slot, old, old - back)
+	limit.used = limit.used + n
+	local place = limit.slot % limit.keys + 1
+	local key, counts = KEYS[limit.at + place - 1], limit.counts
+	limit.count = limit.count + n
+	if limit.current then
+		call('SETRANGE', key, '0', format('%016d', limit.count))
+	else
+		call('SET', key, format('%016d%016d%d', limit.count, limit.used - limit.count, limit.slot),
+			'PX', lifetime((limit.slot + limit.keys) * limit.width - now))
+		if limit.open and limit.open ~= place then
+			call('SETRANGE', KEYS[limit.at + limit.open - 1], '16', CLOSED)
 		end
-		left, slot = left - back, slot - 1
+		limit.open, limit.current = place, true
+	end
+	if counts then
+		counts[place] = limit.count
 	end
 end
 

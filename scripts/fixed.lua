@@ -32,21 +32,26 @@ if ARGV[2] == 'a' and ARGV[4] == '1' and not ARGV[8] then
 	end
 end
 
--- limit.slot is the current window's number.
+-- limit.slot is the current window's number; limit.short says that its key has
+-- the short form.
 local function read(limit)
-	local window, used = floor(now / limit.width), 0
+	local window, used, short = floor(now / limit.width), 0, false
 	local value = call('GET', KEYS[limit.at])
 	if value then
-		local k, count = string.match(value, '^(%d+) (%d+)$')
-		if not k then
-			k, count = string.match(value, '^(%d+)(%d%d%d%d%d%d)$')
-		end
-		k = tonumber(k)
-		if k and k >= window then
-			window, used = k, tonumber(count, 10)
+		local k = tonumber(sub(value, 1, -7))
+		if k then
+			if k >= window then
+				window, used, short = k, tonumber(sub(value, -6), 10), true
+			end
+		else
+			local long, count = string.match(value, '^(%d+) (%d+)$')
+			long = tonumber(long)
+			if long and long >= window then
+				window, used = long, tonumber(count)
+			end
 		end
 	end
-	limit.slot, limit.used = window, used
+	limit.slot, limit.used, limit.short = window, used, short
 end
 
 local function wait(limit, n)
@@ -57,17 +62,17 @@ local function wait(limit, n)
 end
 
 local function charge(limit, n)
-	local used = limit.used + n
+	local used, key = limit.used + n, KEYS[limit.at]
 	limit.used = used
 	if used == 0 then
-		call('DEL', KEYS[limit.at])
-		return
+		call('DEL', key)
+	elseif used >= 1000000 then
+		call('SET', key, format('%d %d', limit.slot, used), 'PX', lifetime((limit.slot + 1) * limit.width - now))
+	elseif limit.short then
+		call('INCRBY', key, format('%d', n))
+	else
+		call('SET', key, format('%d%06d', limit.slot, used), 'PX', lifetime((limit.slot + 1) * limit.width - now))
 	end
-	local form = '%d%06d'
-	if used >= 1000000 then
-		form = '%d %d'
-	end
-	call('SET', KEYS[limit.at], format(form, limit.slot, used), 'PX', lifetime((limit.slot + 1) * limit.width - now))
 end
 
 local function mend(limit)

@@ -97,6 +97,10 @@ local function take(key, n)
 	end
 end
 
+local function expire(limit)
+	call('PEXPIRE', KEYS[limit.at], lifetime(limit.newest + limit.width - now))
+end
+
 local function charge(limit, n, id)
 	local key = KEYS[limit.at]
 	limit.used = limit.used + n
@@ -116,12 +120,12 @@ local function charge(limit, n, id)
 		limit.newest = score(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
 		call('ZADD', key, format('%d', -limit.used), 'total')
 	end
-	call('PEXPIRE', key, lifetime(limit.newest + limit.width - now))
+	expire(limit)
 end
 
 local function mend(limit)
 	if limit.used > 0 and call('PTTL', KEYS[limit.at]) == -1 then
-		call('PEXPIRE', KEYS[limit.at], lifetime(limit.newest + limit.width - now))
+		expire(limit)
 	end
 end
 
