@@ -2,6 +2,7 @@ package ration
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,8 +55,12 @@ type lane struct {
 	joined  map[mergeKey]*item // those of them that more calls may join
 	last    *item              // the one joined last, most likely to be joined next
 	runs    []*run             // under way, at most batch.Runs
+	crowd   int                // calls in the run that left last
+	work    chan *run          // to the parked drivers; nil sends one home
+	parked  int                // drivers that wait for work
 	watch   *time.Timer        // fires when the oldest call may be out of budget
 	armed   bool
+	used    bool // since watch fired last
 	closed  bool
 	idle    chan struct{} // closed when closed and nothing is under way
 }
@@ -63,11 +68,17 @@ type lane struct {
 // run is one trip to the server.
 type run struct {
 	items []*item
+	calls int
 	start time.Duration
 }
 
 func newLane(s *Store) *lane {
-	return &lane{store: s, joined: map[mergeKey]*item{}, idle: make(chan struct{})}
+	return &lane{
+		store:  s,
+		joined: map[mergeKey]*item{},
+		work:   make(chan *run, s.opts.batch.Runs),
+		idle:   make(chan struct{}),
+	}
 }
 
 // ask brings a call to Redis and back. It returns the call's item and place in it.
@@ -152,6 +163,7 @@ func (ln *lane) find(key mergeKey) *item {
 func (ln *lane) add(it *item, c *call) {
 	c.it = it
 	it.calls = append(it.calls, c)
+	ln.used = true
 	if !ln.armed {
 		ln.armed = true
 		ln.arm(ln.store.opts.timeout)
@@ -169,13 +181,30 @@ func (ln *lane) arm(d time.Duration) {
 // depart starts runs while there is something to send and room for a run.
 func (ln *lane) depart() {
 	for len(ln.runs) < ln.store.opts.batch.Runs || ln.store.opts.alone {
+		if ln.splits() {
+			return
+		}
 		r := ln.takeoff()
 		if r == nil {
 			return
 		}
-		go ln.drive(r)
+		if ln.parked > 0 {
+			ln.parked--
+			ln.work <- r
+		} else {
+			go ln.drive(r)
+		}
 	}
 }
+
+// splits says that another run would only split a crowd that is better off
+// together: many calls ride in a run, and those that have gathered make few items.
+func (ln *lane) splits() bool {
+	return len(ln.runs) > 0 && ln.crowd >= crowded && len(ln.pending) < ln.store.opts.batch.Items/4
+}
+
+// crowded is the number of calls in a run from which on it pays to fill the next.
+const crowded = 8
 
 // takeoff makes a run of what is pending, nil if that's nothing. Calls whose
 // callers have left are withdrawn here, before anything is sent.
@@ -201,7 +230,11 @@ func (ln *lane) takeoff() *run {
 			ln.runs = append(ln.runs, r)
 		}
 		r.items = append(r.items, it)
+		r.calls += len(it.calls)
 		bytes += it.bytes
+	}
+	if r != nil {
+		ln.crowd = r.calls
 	}
 	rest := copy(ln.pending, ln.pending[sent:])
 	clear(ln.pending[rest:])
@@ -223,7 +256,8 @@ func (it *item) board() bool {
 }
 
 // drive sees a run through, then takes what has gathered meanwhile, until
-// there is nothing left.
+// there is nothing left. Then it stays for a while: a fresh goroutine would grow its stack
+// through the whole client again.
 func (ln *lane) drive(r *run) {
 	for r != nil {
 		ln.store.execute(r)
@@ -235,13 +269,38 @@ func (ln *lane) drive(r *run) {
 				c.answer(nil)
 			}
 		}
-		ln.mu.Lock()
-		r = nil
-		if len(ln.runs) < ln.store.opts.batch.Runs {
-			r = ln.takeoff()
+		if r.calls >= crowded {
+			runtime.Gosched() // those just answered may ask again, and join the next run
 		}
-		ln.settle()
-		ln.mu.Unlock()
+		var stay bool
+		if r, stay = ln.next(); stay {
+			r = <-ln.work
+		}
+	}
+}
+
+// next is a driver's next run. If there is none the driver may stay, parked.
+func (ln *lane) next() (r *run, stay bool) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if len(ln.runs) < ln.store.opts.batch.Runs && !ln.splits() {
+		r = ln.takeoff()
+	}
+	if r != nil {
+		return r, false
+	}
+	ln.settle()
+	if ln.closed || ln.parked == cap(ln.work) {
+		return nil, false
+	}
+	ln.parked++
+	return nil, true
+}
+
+// retire sends the parked drivers home.
+func (ln *lane) retire() {
+	for ; ln.parked > 0; ln.parked-- {
+		ln.work <- nil
 	}
 }
 
@@ -270,6 +329,7 @@ func (ln *lane) settle() {
 	if ln.watch != nil {
 		ln.watch.Stop()
 	}
+	ln.retire()
 }
 
 // expire fails the calls that are out of budget, wherever they are, and gives up
@@ -303,10 +363,13 @@ func (ln *lane) expire() {
 		}
 	}
 	ln.depart()
-	ln.armed = len(ln.runs) > 0 || len(ln.pending) > 0
+	ln.armed = ln.used || len(ln.runs) > 0 || len(ln.pending) > 0
 	if ln.armed {
 		ln.arm(max(time.Millisecond, budget-(now-oldest)))
+	} else {
+		ln.retire()
 	}
+	ln.used = false
 	ln.settle()
 }
 

@@ -2,6 +2,7 @@ package ration
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -55,10 +56,12 @@ func (it *item) replyLen() int {
 // encode adds the items as scripts/driver.lua takes them to args, which
 // already has the command and its script: the keys, then the header, then the items.
 func encode(args []any, items []*item, header []any) []any {
-	keys := 0
+	keys, numbers := 0, 0
 	for _, it := range items {
 		keys += len(it.keys)
+		numbers += 3 + 3*len(it.limits)
 	}
+	args = slices.Grow(args, 1+keys+len(header)+numbers)
 	args = append(args, keys)
 	for _, it := range items {
 		for _, key := range it.keys {

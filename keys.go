@@ -26,14 +26,22 @@ func keyBase(prefix, policy, code string, windowMicros int64) string {
 }
 
 // appendKeys adds a limit's keys for an escaped subject: one without a slot, or
-// one for each of slots 0 to n-1.
+// one for each of slots 0 to n-1, all of them parts of one string.
 func appendKeys(keys []string, base, subject string, slotted bool, n int64) []string {
-	key := base + subject + "}"
 	if !slotted {
-		return append(keys, key)
+		return append(keys, base+subject+"}")
 	}
+	all := make([]byte, 0, int(n)*(len(base)+len(subject)+len("}:000")))
+	ends := make([]int, n)
 	for i := range n {
-		keys = append(keys, key+":"+strconv.FormatInt(i, 10))
+		all = append(append(append(all, base...), subject...), "}:"...)
+		all = strconv.AppendInt(all, i, 10)
+		ends[i] = len(all)
+	}
+	text, start := string(all), 0
+	for _, end := range ends {
+		keys = append(keys, text[start:end])
+		start = end
 	}
 	return keys
 }
@@ -56,7 +64,14 @@ func escapeSubject(subject string) string {
 }
 
 func needsEscape(subject string) bool {
-	for i := 0; i < len(subject); {
+	i := 0
+	for i < len(subject) && subject[i] < utf8.RuneSelf { // nearly all subjects are ASCII
+		if escaped(rune(subject[i]), 1) {
+			return true
+		}
+		i++
+	}
+	for i < len(subject) {
 		r, size := utf8.DecodeRuneInString(subject[i:])
 		if escaped(r, size) {
 			return true

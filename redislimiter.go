@@ -135,7 +135,7 @@ func decide(r Request, limits []Limit, it *item, place int64) Decision {
 	d := Decision{Granted: granted, Source: Redis}
 	if len(limits) == 1 {
 		state := limitState(limits[0], it.reply[1:], later)
-		d.settle(r, []LimitState{state})
+		d.settleOne(r, &state)
 		return d
 	}
 	states := make([]LimitState, len(limits))
@@ -162,39 +162,49 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 // the limit that decided, and its times. Granted is there already; a state's
 // RetryAfter is the script's, 0 where the call can never pass.
 func (d *Decision) settle(r Request, states []LimitState) {
+	d.Remaining = states[0].Remaining
+	for i := range states {
+		d.Remaining = min(d.Remaining, states[i].Remaining)
+	}
+	d.Allowed = d.verdict(r)
+	decider := &states[0]
+	for i := range states {
+		s := &states[i]
+		s.RetryAfter = d.retryAfter(r, s)
+		if s.RetryAfter > decider.RetryAfter || s.RetryAfter == decider.RetryAfter && s.Remaining < decider.Remaining {
+			decider = s
+		}
+	}
+	d.Limit, d.RetryAfter, d.ResetAfter = decider.Limit, decider.RetryAfter, decider.ResetAfter
+	if len(states) > 1 {
+		d.Limits = states
+	}
+}
+
+// settleOne is settle for one limit, without a slice.
+func (d *Decision) settleOne(r Request, s *LimitState) {
+	d.Remaining = s.Remaining
+	d.Allowed = d.verdict(r)
+	d.Limit, d.RetryAfter, d.ResetAfter = s.Limit, d.retryAfter(r, s), s.ResetAfter
+}
+
+func (d *Decision) verdict(r Request) bool {
+	if r.Op == OpAllow || r.Op == OpAllowUpTo {
+		return d.Granted > 0
+	}
+	return d.Remaining > 0
+}
+
+func (d *Decision) retryAfter(r Request, s *LimitState) time.Duration {
 	cost := int64(1)
 	if r.Op == OpAllow {
 		cost = r.N
 	}
-	charging := r.Op == OpAllow || r.Op == OpAllowUpTo
-	d.Allowed = charging && d.Granted > 0
-	d.Remaining = states[0].Remaining
-	for _, s := range states {
-		d.Remaining = min(d.Remaining, s.Remaining)
+	switch {
+	case d.Allowed:
+		return 0
+	case cost > s.Limit.Units:
+		return Never
 	}
-	if !charging {
-		d.Allowed = d.Remaining > 0
-	}
-	decider := 0
-	for i := range states {
-		s := &states[i]
-		switch {
-		case d.Allowed:
-			s.RetryAfter = 0
-		case cost > s.Limit.Units:
-			s.RetryAfter = Never
-		}
-		switch best := &states[decider]; {
-		case s.RetryAfter > best.RetryAfter:
-			decider = i
-		case s.RetryAfter == best.RetryAfter && s.Remaining < best.Remaining:
-			decider = i
-		}
-	}
-	d.Limit = states[decider].Limit
-	d.RetryAfter = states[decider].RetryAfter
-	d.ResetAfter = states[decider].ResetAfter
-	if len(states) > 1 {
-		d.Limits = states
-	}
+	return s.RetryAfter
 }

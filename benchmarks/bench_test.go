@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"runtime"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -24,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rationgo/ration"
+	"github.com/rationgo/ration/benchmarks/internal/stats"
 	"github.com/rationgo/ration/internal/redistest"
 )
 
@@ -99,8 +98,8 @@ func TestStrategies(t *testing.T) {
 	}
 	table("| strategy | alone | allocations | server time | against redis_rate | 64 callers |\n|---|---|---|---|---|---|\n")
 	for _, c := range all {
-		table("| %s | %.1f µs | %.0f | %.2f µs | %.2f× | %.1f µs a call |\n", c.name, median(c.alone)/1e3, median(c.allocs),
-			median(c.server), ratio(c.server, all[0].server), median(c.parallel)/1e3)
+		table("| %s | %.1f µs | %.0f | %.2f µs | %.2f× | %.1f µs a call |\n", c.name, stats.Median(c.alone)/1e3, stats.Median(c.allocs),
+			stats.Median(c.server), stats.Ratio(c.server, all[0].server), stats.Median(c.parallel)/1e3)
 	}
 	table("\n%d rounds of %d calls over %d subjects. Against redis_rate: server time, median of the rounds' ratios.\n\n", *rounds, *calls, subjects)
 }
@@ -138,32 +137,13 @@ func measure(t *testing.T, rdb *redis.Client, c *contender, names []string) (alo
 	return alone, parallel, server, allocs
 }
 
-var evalsha = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+),usec=(\d+)`)
-
 // scripts is how many EVALSHAs the server has run and the microseconds it took.
 func scripts(t *testing.T, rdb *redis.Client) (runs, micros float64) {
-	stats, err := rdb.Info(ctx, "commandstats").Result()
+	all, err := stats.Commands(ctx, rdb)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := evalsha.FindStringSubmatch(stats); m != nil {
-		runs, micros = must(strconv.ParseFloat(m[1], 64)), must(strconv.ParseFloat(m[2], 64))
-	}
-	return runs, micros
-}
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
-}
-
-// ratio is the median of a round's a to the same round's b.
-func ratio(a, b []float64) float64 {
-	ratios := make([]float64, len(a))
-	for i := range a {
-		ratios[i] = a[i] / b[i]
-	}
-	return median(ratios)
+	return all["evalsha"].Calls, all["evalsha"].Micros
 }
 
 func table(format string, args ...any) { fmt.Printf(format, args...) }
