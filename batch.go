@@ -166,7 +166,7 @@ func (ln *lane) add(it *item, c *call) {
 	ln.used = true
 	if !ln.armed {
 		ln.armed = true
-		ln.arm(ln.store.opts.timeout)
+		ln.arm(min(ln.store.opts.timeout, lookOut))
 	}
 }
 
@@ -332,6 +332,10 @@ func (ln *lane) settle() {
 	ln.retire()
 }
 
+// lookOut is how often a lane in use is looked after at least: a driver that
+// nobody needs any more goes home after twice that.
+const lookOut = 100 * time.Millisecond
+
 // expire fails the calls that are out of budget, wherever they are, and gives up
 // on runs that took a whole budget, so that they hold up nobody else. Budgets are
 // watched here, once for all, because a timer a call would cost more than the rest of it.
@@ -365,7 +369,7 @@ func (ln *lane) expire() {
 	ln.depart()
 	ln.armed = ln.used || len(ln.runs) > 0 || len(ln.pending) > 0
 	if ln.armed {
-		ln.arm(max(time.Millisecond, budget-(now-oldest)))
+		ln.arm(min(lookOut, max(time.Millisecond, budget-(now-oldest))))
 	} else {
 		ln.retire()
 	}
