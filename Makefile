@@ -1,9 +1,13 @@
-# make test   everything a change must pass; installs what is missing
-# make bench  the table of figures in the README
+# make test     everything a change must pass; installs what is missing
+# make bench    the table of figures in the README
+# make compare  ration beside its rivals, and the chart (QUICK=1: under two minutes)
+# make soak     many times the random checks of make test
 GO ?= go
 export GOTOOLCHAIN ?= local
+# The modules beside the root: what they depend on is nobody's dependency.
+MODULES = benchmarks integration
 
-.PHONY: test tools check unit fuzz bench soak
+.PHONY: test tools check unit fuzz bench compare soak
 
 test: tools check unit fuzz
 
@@ -14,24 +18,28 @@ tools:
 check:
 	@bad=$$(gofmt -l .); if [ -n "$$bad" ]; then echo "gofmt: $$bad"; exit 1; fi
 	$(GO) mod tidy -diff
-	cd benchmarks && $(GO) mod tidy -diff
 	$(GO) vet ./...
-	cd benchmarks && $(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	@for m in $(MODULES); do echo "checking $$m"; \
+		(cd $$m && $(GO) mod tidy -diff && $(GO) vet ./...) || exit 1; done
 
 unit:
 	RATION_REQUIRE_REDIS=1 $(GO) test -race -shuffle=on ./...
-	cd benchmarks && RATION_REQUIRE_REDIS=1 $(GO) test ./...
+	@for m in $(MODULES); do echo "testing $$m"; \
+		(cd $$m && RATION_REQUIRE_REDIS=1 $(GO) test -race -shuffle=on ./...) || exit 1; done
 
 FUZZTIME ?= 5s
 fuzz:
 	$(GO) test -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime $(FUZZTIME) .
 	$(GO) test -run '^$$' -fuzz '^FuzzKeys$$' -fuzztime $(FUZZTIME) .
-	$(GO) test -run '^$$' -fuzz '^FuzzReadLine$$' -fuzztime $(FUZZTIME) ./cmd/ration
+	$(GO) test -run '^$$' -fuzz '^FuzzReadLine$$' -fuzztime $(FUZZTIME) ./cmd/ration/internal/reqlog
 
 bench:
-	cd benchmarks && RATION_REQUIRE_REDIS=1 $(GO) test -count=1 -v -timeout 30m . -args -rounds 11 -calls 5000 | grep "^[|0-9]"
+	cd benchmarks && RATION_REQUIRE_REDIS=1 $(GO) test -count=1 -v -timeout 30m . -args -rounds 11 -calls 5000 | grep '^[|0-9]'
+	$(GO) test -run '^$$' -bench 'RingAgainstRate|Local' -benchtime 200ms .
 
-# Many times the random checks of make test.
+compare:
+	cd benchmarks && $(GO) run ./compare $(if $(QUICK),-quick)
+
 soak:
-	RATION_REQUIRE_REDIS=1 $(GO) test -race -run Property -timeout 60m . -rapid.checks=5000
+	RATION_REQUIRE_REDIS=1 RATION_CHECKS=5000 $(GO) test -race -run Property -timeout 60m .

@@ -79,18 +79,6 @@ var backends = map[string]func(t testing.TB) backend{
 	},
 }
 
-// onAll runs a test for each strategy on each server.
-func onAll(t *testing.T, run func(t *testing.T, b backend, strategy string)) {
-	for server, start := range backends {
-		t.Run(server, func(t *testing.T) {
-			b := start(t)
-			for strategy := range strategies {
-				t.Run(strategy, func(t *testing.T) { run(t, b, strategy) })
-			}
-		})
-	}
-}
-
 func TestConformance(t *testing.T) {
 	for server, start := range backends {
 		t.Run(server, func(t *testing.T) {

@@ -248,7 +248,7 @@ func TestB116RingLeavesNothingBehind(t *testing.T) {
 	for range 1000 {
 		newRingTest(t, oneLimit(0, PerSecond(1))).ask(0, "u", "AD")
 	}
-	require.Equal(t, goroutines, runtime.NumGoroutine())
+	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
 	require.Less(t, heapBytes()-before, int64(1<<20))
 }
 

@@ -3,7 +3,6 @@ package ration
 import (
 	"context"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 )
@@ -68,9 +67,9 @@ func (l Limit) String() string {
 func (l Limit) validate() error {
 	switch {
 	case l.Units < 0 || l.Units > MaxUnits:
-		return fmt.Errorf("Units %d is not in 0 to 1<<53", l.Units)
+		return fmt.Errorf("its Units %d: not in 0 to 1<<53", l.Units)
 	case l.Window < MinWindow || l.Window > MaxWindow:
-		return fmt.Errorf("Window %v is not in %v to %v", l.Window, MinWindow, MaxWindow)
+		return fmt.Errorf("its Window %v: not in %v to %v", l.Window, MinWindow, MaxWindow)
 	}
 	return nil
 }
@@ -173,13 +172,4 @@ func (p Policy) limitsFor(ctx context.Context, key string) ([]Limit, error) {
 		return nil, err
 	}
 	return limits, nil
-}
-
-// tightest is the smallest Units of the limits: the most that Remaining can be.
-func tightest(limits []Limit) int64 {
-	units := int64(math.MaxInt64)
-	for _, l := range limits {
-		units = min(units, l.Units)
-	}
-	return units
 }
