@@ -3,6 +3,7 @@ package ration_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -80,7 +81,13 @@ var backends = map[string]func(t testing.TB) backend{
 }
 
 func TestConformance(t *testing.T) {
-	for server, start := range backends {
+	all := maps.Clone(backends)
+	// A lone call goes on the caller's own goroutine there.
+	all["redis-client-with-context-timeouts"] = func(t testing.TB) backend {
+		s := redistest.Start(t, redistest.WithClock(rationtest.Epoch))
+		return backend{s, s.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })}
+	}
+	for server, start := range all {
 		t.Run(server, func(t *testing.T) {
 			b := start(t)
 			for strategy, newLimiter := range strategies {
