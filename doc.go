@@ -27,11 +27,13 @@
 //
 // A call comes in by one of the Limiter's methods, each a [Request] for one
 // function (redislimiter.go). There it's checked (limiter.go), its limits are
-// found (policy.go), and its keys built (keys.go). As an item it goes through the store to
-// Redis (batch.go): one EVALSHA of the strategy's script (script.go) for one or
-// more items. The script is the prelude, the strategy's own part and a driver
-// that answers a list of items as if they had come one after another
-// (scripts/). The reply is decoded with checks (batch.go) and becomes a [Decision]
+// found (policy.go) and its keys built (keys.go). As an item, alone or merged
+// with equal calls, it waits in the lane of its server (lanes.go) for the next run
+// (batch.go): at once if the lane is free, else as soon as a run returns. A run is one EVALSHA of the
+// strategy's script for all its items, or a pipeline of some (run.go, script.go). The
+// script is the prelude, the strategy's own part and a driver that answers a
+// list of items as if they had come one after another (scripts/). The reply is
+// decoded with checks (item.go), and each call makes its [Decision] of its share
 // (redislimiter.go); what isn't a sound reply becomes ErrUnavailable (failure.go).
 //
 // The time is the Redis server's, in whole microseconds, taken inside the

@@ -73,13 +73,15 @@ func TestOptions(t *testing.T) {
 	for _, bad := range []ration.Option{
 		ration.WithPrefix(""), ration.WithPrefix("a{b"), ration.WithPrefix("a}b"), ration.WithPrefix("a b"), ration.WithPrefix("a%b"),
 		ration.WithPrefix("a\nb"), ration.WithPrefix(string(make([]byte, 65))), ration.WithTimeout(0), ration.WithTimeout(-time.Second),
-		ration.WithTimeout(time.Microsecond),
+		ration.WithTimeout(time.Microsecond), ration.WithBatch(ration.Batch{Items: -1}), ration.WithBatch(ration.Batch{Bytes: -1}),
+		ration.WithBatch(ration.Batch{Runs: -1}),
 	} {
 		store, err := ration.Open(rdb, bad)
 		require.ErrorIs(t, err, ration.ErrInvalidOption)
 		require.Nil(t, store)
 	}
-	store, err := ration.Open(rdb, nil, ration.WithPrefix("rl*[x]"), ration.WithTimeout(time.Millisecond), ration.WithClientTime(), nil)
+	store, err := ration.Open(rdb, nil, ration.WithPrefix("rl*[x]"), ration.WithTimeout(time.Millisecond), ration.WithClientTime(), nil,
+		ration.WithBatch(ration.Batch{}), ration.WithoutBatching())
 	require.NoError(t, err)
 	require.NoError(t, store.Close())
 }
