@@ -217,10 +217,29 @@ func TestRingWithoutRoom(t *testing.T) {
 	rt.ask(12, "a", "A") // now b is the first to go
 	d := rt.ask(12, "c", "D")
 	rt.ask(12+d.RetryAfter.Seconds(), "c", "AAD")
-	rt.must(rt.Refund(t.Context(), "c", 2))
-	rt.ask(76, "d", "A")
-	require.NoError(t, rt.Reset(t.Context(), "d"))
-	rt.ask(76, "e", "A")
+
+	rt.ask(1000, "a", "A")
+	rt.ask(1000, "b", "AA")
+	rt.ask(1000, "c", "D")
+	rt.must(rt.Refund(t.Context(), "b", 2))
+	rt.ask(1000, "c", "AAD")
+	require.NoError(t, rt.Reset(t.Context(), "c"))
+	rt.ask(1000, "d", "A")
+	e := rt.entry("d")
+	require.False(t, rt.Limiter.(*localLimiter).apply(&Request{}, e, "of the same hash", nil, 0, nil))
+	rt.ask(2000, "a", "A")
+	require.True(t, e.gone)
+
+	windows := map[string]time.Duration{"long": time.Hour, "short": time.Second, "new": time.Second}
+	rt = newRingTest(t, Policy{LimitsFor: func(_ context.Context, key string) ([]Limit, error) {
+		return []Limit{Per(1, windows[key])}, nil
+	}}, WithMaxSubjects(2))
+	rt.ask(0, "long", "A")
+	require.Equal(t, 1, rt.stats().Subjects)
+	rt.ask(0, "short", "AD")
+	rt.ask(1, "new", "D")
+	rt.ask(1.05, "new", "AD")
+
 	_, err := NewLocal(Policy{Name: "p", Limits: []Limit{PerMinute(1)}}, WithMaxSubjects(0))
 	require.ErrorIs(t, err, ErrInvalidOption)
 	_, ok := ReadLocalStats(LimiterFunc(nil))
