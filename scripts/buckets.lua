@@ -9,8 +9,11 @@
 --
 -- Reading S+1 keys is what costs. So the newest slot is open: its base, 16
 -- digits, is what the S slots before it hold, and a call in the same slot reads
--- that one key. All other slots are closed, their base is dashes. A slot is
--- opened by the first charge in it, which closes the one before; giving back closes.
+-- that one key. A call a few slots later looks back for it, and meets on its way just
+-- the slots that have left the window since, in the keys of those that came. All other
+-- slots are closed, their base is dashes. A slot is opened by the first charge in it,
+-- which closes the one before; giving back closes. Once a window all is read anew,
+-- so that a key lost to eviction is not missed for ever.
 --
 -- A stored slot later than the clock's own (the clock was set back) goes on
 -- being the current one: state never moves back. A value that isn't of this
@@ -53,17 +56,37 @@ local function load(limit)
 	limit.current = limit.open == place and slots[place] == top
 end
 
+-- How many slots back an open slot is looked for. Keys live so much longer.
+local function reach(limit)
+	return math.min(3, floor((limit.keys - 1) / 4))
+end
+
 local function read(limit)
-	local slot = floor(now / limit.width)
-	local value = call('GET', KEYS[limit.at + slot % limit.keys])
-	local base = value and tonumber(sub(value, 33)) == slot and tonumber(sub(value, 17, 32), 10)
-	if not base then
-		load(limit)
-		return
+	local keys, now_slot, left = limit.keys, floor(now / limit.width), 0
+	local last = now_slot - reach(limit)
+	for slot = now_slot, last, -1 do
+		local value = call('GET', KEYS[limit.at + slot % keys])
+		local stored = value and tonumber(sub(value, 33))
+		if stored == slot then
+			local base = tonumber(sub(value, 17, 32), 10)
+			if not base then
+				break
+			end
+			local count = tonumber(sub(value, 1, 16), 10)
+			limit.slot, limit.counts, limit.used, limit.open = now_slot, nil, base + count - left, slot % keys + 1
+			limit.current = slot == now_slot
+			limit.count = limit.current and count or 0
+			return
+		elseif stored == slot - keys then
+			left = left + tonumber(sub(value, 1, 16), 10)
+		elseif stored and stored > slot then
+			break
+		end
+		if slot % keys == 0 then
+			break
+		end
 	end
-	local count = tonumber(sub(value, 1, 16), 10)
-	limit.slot, limit.counts, limit.count, limit.used = slot, nil, count, base + count
-	limit.current = true
+	load(limit)
 end
 
 local function wait(limit, n)
@@ -139,7 +162,7 @@ local function charge(limit, n)
 		call('SETRANGE', key, '0', format('%016d', limit.count))
 	else
 		call('SET', key, format('%016d%016d%d', limit.count, limit.used - limit.count, limit.slot),
-			'PX', lifetime((limit.slot + limit.keys) * limit.width - now))
+			'PX', lifetime((limit.slot + limit.keys + reach(limit)) * limit.width - now))
 		if limit.open and limit.open ~= place then
 			call('SETRANGE', KEYS[limit.at + limit.open - 1], '16', CLOSED)
 		end
