@@ -79,7 +79,7 @@ func contenders(rdb *redis.Client) []*contender {
 
 func TestStrategies(t *testing.T) {
 	s := redistest.Start(t)
-	rdb := s.Client(t, func(o *redis.Options) { o.PoolSize = callers })
+	rdb := s.Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = callers, true })
 	all := contenders(rdb)
 	names := make([]string, subjects)
 	for i := range names {

@@ -53,7 +53,7 @@ func (c *command) do(f func() error) (err error) {
 
 // client starts a server and gives a client of it.
 func client(t testing.TB, pool int) *redis.Client {
-	return redistest.Start(t).Client(t, func(o *redis.Options) { o.PoolSize = pool })
+	return redistest.Start(t).Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = pool, true })
 }
 
 var (
@@ -72,7 +72,7 @@ func machine(ctx context.Context, rdb *redis.Client) (string, error) {
 		version = m[1]
 	}
 	o := rdb.Options()
-	return fmt.Sprintf("%s, %d cores, %s, Redis %s on loopback. One go-redis client for all: PoolSize %d, RESP%d, read timeout %v, otherwise its defaults.",
+	return fmt.Sprintf("%s, %d cores, %s, Redis %s on loopback. One go-redis client for all: PoolSize %d, ContextTimeoutEnabled, RESP%d, read timeout %v, otherwise its defaults.",
 		cpu(), runtime.NumCPU(), strings.Replace(runtime.Version(), "go", "Go ", 1), version, o.PoolSize, o.Protocol, o.ReadTimeout), nil
 }
 
