@@ -55,7 +55,7 @@ type lane struct {
 	joined  map[mergeKey]*item // those of them that more calls may join
 	last    *item              // the one joined last, most likely to be joined next
 	runs    []*run             // under way, at most batch.Runs
-	crowd   int                // calls in the run that left last
+	crowd   int                // calls an item of the run that left last
 	work    chan *run          // to the parked drivers; nil sends one home
 	parked  int                // drivers that wait for work
 	watch   *time.Timer        // fires when the oldest call may be out of budget
@@ -218,13 +218,13 @@ func (ln *lane) depart() {
 }
 
 // splits says that another run would only split a crowd that is better off
-// together: many calls ride in a run, and those that have gathered make few items.
+// together: many calls share an item, and those that have gathered make few items.
 func (ln *lane) splits() bool {
 	return len(ln.runs) > 0 && ln.crowd >= crowded && len(ln.pending) < ln.store.opts.batch.Items/4
 }
 
-// crowded is the number of calls in a run from which on it pays to fill the next.
-const crowded = 8
+// crowded is the number of calls an item from which on it pays to fill the next run.
+const crowded = 4
 
 // takeoff makes a run of what is pending, nil if that's nothing. Calls whose
 // callers have left are withdrawn here, before anything is sent.
@@ -254,7 +254,7 @@ func (ln *lane) takeoff() *run {
 		bytes += it.bytes
 	}
 	if r != nil {
-		ln.crowd = r.calls
+		ln.crowd = r.calls / len(r.items)
 	}
 	rest := copy(ln.pending, ln.pending[sent:])
 	clear(ln.pending[rest:])
@@ -289,7 +289,7 @@ func (ln *lane) drive(r *run) {
 				c.answer(nil)
 			}
 		}
-		if r.calls >= crowded {
+		if r.calls >= crowded*len(r.items) {
 			runtime.Gosched() // those just answered may ask again, and join the next run
 		}
 		var stay bool
