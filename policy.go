@@ -67,9 +67,9 @@ func (l Limit) String() string {
 func (l Limit) validate() error {
 	switch {
 	case l.Units < 0 || l.Units > MaxUnits:
-		return fmt.Errorf("its Units %d: not in 0 to 1<<53", l.Units)
+		return fmt.Errorf("the Units %d are not in 0 to 1<<53", l.Units)
 	case l.Window < MinWindow || l.Window > MaxWindow:
-		return fmt.Errorf("its Window %v: not in %v to %v", l.Window, MinWindow, MaxWindow)
+		return fmt.Errorf("the Window %v is not in %v to %v", l.Window, MinWindow, MaxWindow)
 	}
 	return nil
 }

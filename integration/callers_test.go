@@ -33,19 +33,10 @@ func TestB94HangingUpIsNotAnOutage(t *testing.T) {
 		var callers sync.WaitGroup
 		var answered, charged, quit atomic.Int64
 		for i := range 1000 {
-			callCtx, end := context.WithCancel(ctx)
+			callCtx, end := hangUp(i%4, time.Duration(rng.IntN(1000))*time.Microsecond)
 			key := "leaving"
-			switch i % 4 {
-			case 0: // cancelled before
-				end()
+			if i%4 < 2 {
 				key = "left"
-			case 1: // expired before
-				callCtx, end = context.WithDeadline(ctx, time.Now().Add(-time.Second))
-				key = "left"
-			case 2: // cancelled on the way
-				time.AfterFunc(time.Duration(rng.IntN(1000))*time.Microsecond, end)
-			case 3: // expires on the way
-				callCtx, end = context.WithTimeout(ctx, time.Duration(rng.IntN(1000))*time.Microsecond)
 			}
 			callers.Go(func() {
 				defer end()
@@ -73,6 +64,23 @@ func TestB94HangingUpIsNotAnOutage(t *testing.T) {
 		require.Zero(t, st.used(t, srv.Addr(), "left", many))
 		require.Zero(t, rdb.PoolStats().StaleConns)
 	})
+}
+
+// hangUp gives a context that has ended before the call (ways 0 and 1) or ends soon.
+func hangUp(way int, soon time.Duration) (context.Context, context.CancelFunc) {
+	switch way {
+	case 1:
+		return context.WithDeadline(ctx, time.Now().Add(-time.Second))
+	case 2:
+		return context.WithTimeout(ctx, soon)
+	}
+	c, end := context.WithCancel(ctx)
+	if way == 0 {
+		end()
+	} else {
+		time.AfterFunc(soon, end)
+	}
+	return c, end
 }
 
 // A caller that leaves while its call is in a run with others returns at once; it's charged, since

@@ -233,3 +233,41 @@ func TestFrozenNodeHoldsUpItsOwn(t *testing.T) {
 		held.Wait()
 	})
 }
+
+// B28: on a cluster with a silent node too, for clients that know the cluster and for fresh ones.
+func TestB28FrozenNode(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	eachClient(t, func(t *testing.T, st strategy, kind func(*redis.Options)) {
+		like := func(o *redis.ClusterOptions) {
+			var one redis.Options
+			kind(&one)
+			o.ContextTimeoutEnabled = one.ContextTimeoutEnabled
+		}
+		open := func() ration.Limiter {
+			return st.of(t, open(t, cluster.Client(t, like), ration.WithPrefix(freshName()), ration.WithTimeout(budget)), many)
+		}
+		known := open()
+		for i := range 30 {
+			until(t, "an answer", func() bool { _, err := known.Allow(ctx, fmt.Sprint("u", i)); return err == nil })
+		}
+		fresh := []ration.Limiter{open(), open(), open()}
+		cluster.Nodes[0].Freeze()
+		defer cluster.Nodes[0].Thaw()
+		failed := 0
+		for i := range 12 {
+			requireWithin(t, 2*budget, "a client that knows the cluster", func() {
+				if _, err := known.Allow(ctx, fmt.Sprint("u", i)); err != nil {
+					require.ErrorIs(t, err, ration.ErrUnavailable)
+					failed++
+				}
+			})
+		}
+		require.Positive(t, failed)
+		require.Less(t, failed, 12)
+		for _, l := range fresh {
+			for range 3 {
+				requireWithin(t, 2*budget, "a fresh client", func() { _, _ = l.Allow(ctx, "u") })
+			}
+		}
+	})
+}

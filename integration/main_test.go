@@ -115,7 +115,7 @@ const bound = 30 * time.Second
 // century is a window that doesn't turn while a test runs on the real clock.
 const century = 24 * 365 * 40 * time.Hour
 
-// limiter makes a limiter of one limit that lasts a century.
+// of makes a limiter of one limit that lasts a century.
 func (st strategy) of(t testing.TB, store *ration.Store, units int64) ration.Limiter {
 	t.Helper()
 	return st.under(t, store, ration.Policy{Name: "p", Limits: []ration.Limit{ration.Per(units, century)}})

@@ -22,7 +22,7 @@ func start(args ...string) (code int, out, errs string) {
 // let reads how many calls the table says a strategy let through in all.
 func let(t *testing.T, out, strategy string) string {
 	t.Helper()
-	row := regexp.MustCompile(strategy + `.* (\d+) of 60`).FindStringSubmatch(out)
+	row := regexp.MustCompile(strategy + `.* (\d+) of 30`).FindStringSubmatch(out)
 	require.NotNil(t, row, "no row for %s in:\n%s", strategy, out)
 	return row[1]
 }
