@@ -16,16 +16,17 @@ type script struct {
 	named bool // it takes the run's name
 }
 
-// The scripts, put together before hashing: the prelude, the strategy, the driver.
+// The scripts, put together before hashing: the clock, what the strategies
+// share, the strategy, the driver.
 var (
-	fixedScript   = joinScript("fixed", false)
-	logScript     = joinScript("zset", true)
-	bucketsScript = joinScript("buckets", false)
+	fixedScript   = joinScript(false, "prelude", "fixed_fast", "common", "fixed", "driver")
+	logScript     = joinScript(true, "prelude", "common", "zset", "driver")
+	bucketsScript = joinScript(false, "prelude", "common", "buckets", "driver")
 )
 
-func joinScript(strategy string, named bool) *script {
+func joinScript(named bool, parts ...string) *script {
 	var text []byte
-	for _, name := range []string{"prelude", strategy, "driver"} {
+	for _, name := range parts {
 		part, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
 		if err != nil {
 			panic(err) // a file missing at build time: no caller can cause it

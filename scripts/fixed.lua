@@ -11,27 +11,6 @@
 -- being the current one: state never moves back. A value of another form
 -- counts as none and is written over.
 
--- The commonest run, one call of one limit that lets it through, is answered
--- here as the driver would, without its tables and functions: two thirds of
--- the time.
-if ARGV[2] == 'a' and ARGV[4] == '1' and not ARGV[8] then
-	local n, units, width, key = ARGV[3] + 0, ARGV[5] + 0, ARGV[6] + 0, KEYS[1]
-	local window = floor(now / width)
-	local value = call('GET', key)
-	local stored = value and tonumber(sub(value, 1, -7))
-	local used = stored == window and tonumber(sub(value, -6), 10) or 0
-	if n <= units - used and used + n < 1000000 and (not value or stored and stored <= window) then
-		local left = (window + 1) * width - now
-		if stored == window then
-			call('INCRBY', key, ARGV[3])
-		else
-			call('SET', key, format('%d%06d', window, n), 'PX', lifetime(left))
-		end
-		used = used + n
-		return {n, used, n <= units - used and 0 or left, left}
-	end
-end
-
 -- limit.slot is the current window's number; limit.short says that its key has
 -- the short form.
 local function read(limit)

@@ -1,4 +1,4 @@
--- The part every script begins with: the clock, and numbers as text.
+-- The part every script begins with: the clock.
 --
 -- KEYS     the keys of all limits of all items, in the order of ARGV
 -- ARGV[1]  the caller's clock in microseconds, or 0: ask the server (TIME)
@@ -8,11 +8,11 @@
 -- or tostring() keeps 14 digits on a real Redis.
 --
 -- A run makes every function and table anew, and calls out of Lua: that is
--- most of its time. Hence few functions, locals for library functions, and "+ 0" for
--- tonumber where the text is surely a number. Text with leading zeros needs
--- tonumber(x, 10): miniredis' Lua reads it as octal.
+-- most of its time. Hence few functions, and "+ 0" for tonumber where the text is
+-- surely a number. Text with leading zeros needs tonumber(x, 10): miniredis' Lua
+-- reads it as octal.
 
-local call, format, floor, ceil, sub = redis.call, string.format, math.floor, math.ceil, string.sub
+local call = redis.call
 
 local now = ARGV[1] + 0
 if now == 0 then
@@ -21,13 +21,4 @@ if now == 0 then
 		return redis.error_reply('NOTIME the server refuses TIME inside scripts: ' .. time.err)
 	end
 	now = time[1] * 1000000 + time[2]
-end
-
--- The lifetime, as PX and PEXPIRE take it, of what matters for so many more
--- microseconds: milliseconds rounded up, at least 1.
-local function lifetime(micros)
-	if micros < 1000 then
-		return '1'
-	end
-	return format('%d', ceil(micros / 1000))
 end
