@@ -73,7 +73,7 @@ func WithClientTime() Option {
 type Batch struct {
 	// Items is the most that one run asks, different calls each; equal calls are one
 	// item, however many. The default is 128. A run of so many holds the server for
-	// about half a millisecond (sliding buckets: two).
+	// about half a millisecond with the fixed window, one with the log, two with the buckets.
 	Items int
 	// Bytes is about the most that one run sends, unless a single item is larger.
 	// The default is 64 KiB.
