@@ -145,7 +145,7 @@ func TestB27CutCrowd(t *testing.T) {
 		p := newProxy(t, srv.Addr())
 		l := st.of(t, open(t, client(t, p.Addr(), kind)), many)
 		c := &crowd{l: l, made: map[string]*atomic.Int64{}, answered: map[string]*sync.Map{}}
-		for round := range 6 {
+		for round := range 4 {
 			requireWorks(t, l)
 			before := scriptRuns(t, srv)
 			p.deafen()
