@@ -128,3 +128,18 @@ var prefixes atomic.Int64
 
 // freshPrefix is a key prefix no other test has.
 func freshPrefix() string { return fmt.Sprintf("t%d", prefixes.Add(1)) }
+
+// The ring in this process means the same.
+func TestRingConformance(t *testing.T) {
+	rationtest.Exercise(t, func(t *testing.T) rationtest.Harness {
+		now := rationtest.Epoch
+		clock := func() time.Time { return now }
+		return rationtest.Harness{
+			New:     func(p ration.Policy) (ration.Limiter, error) { return ration.NewLocal(p, ration.WithClock(clock)) },
+			Now:     clock,
+			Advance: func(d time.Duration) { now = now.Add(d) },
+			Hold:    oneSlot,
+			Source:  ration.Ring,
+		}
+	})
+}

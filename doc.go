@@ -28,7 +28,7 @@
 // A call comes in by one of the Limiter's methods, each a [Request] for one
 // function (redislimiter.go). There it's checked (limiter.go), its limits are
 // found (policy.go) and its keys built (keys.go). As an item, alone or merged
-// with equal calls, it waits in the lane of its server (lanes.go) for the next run
+// with equal calls, it waits (call.go) in the lane of its server (lanes.go) for the next run
 // (batch.go): at once if the lane is free, else as soon as a run returns. A run is one EVALSHA of the
 // strategy's script for all its items, or a pipeline of some (run.go, script.go). The
 // script is the prelude, the strategy's own part and a driver that answers a

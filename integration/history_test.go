@@ -101,8 +101,12 @@ func histories(kind string) int {
 func (s stage) playMany(rng *rand.Rand, histories int) tally {
 	t := s.t
 	var calls, lost int64
-	for range histories {
+	for i := range histories {
 		p := newPlay(s, rng)
+		if i == 0 { // equal calls alone, so that some become one item for certain
+			p = newPlay(s, rng, []ration.Limit{ration.PerHour(40)})
+			p.menu = []input{{op: ration.OpAllow, key: "a", n: 1}}
+		}
 		p.run()
 		p.requireLegal()
 		calls, lost = calls+p.calls, lost+p.lost
