@@ -31,6 +31,7 @@ type lane struct {
 	watch   *time.Timer        // fires when the oldest call may be out of budget
 	armed   bool
 	used    bool // since watch fired last
+	soon    bool // watch fires when patience is over
 	closed  bool
 	idle    chan struct{} // closed when closed and nothing is under way
 }
@@ -140,10 +141,27 @@ func (ln *lane) depart() {
 }
 
 // splits says that another run would only split a crowd that is better off
-// together: many calls share an item, and those that have gathered make few items.
+// together: many calls share an item, and those that have gathered make few
+// items. It's never so beside a run that takes long: that one may be held up alone.
 func (ln *lane) splits() bool {
-	return len(ln.runs) > 0 && ln.crowd >= crowded && len(ln.pending) < ln.store.opts.batch.Items/4
+	if len(ln.runs) == 0 || ln.crowd < crowded || len(ln.pending) >= ln.store.opts.batch.Items/4 {
+		return false
+	}
+	now := ln.store.since()
+	for _, r := range ln.runs {
+		if now-r.start >= patience {
+			return false
+		}
+	}
+	if len(ln.pending) > 0 && !ln.soon { // or nobody would look again while all wait
+		ln.soon = true
+		ln.arm(patience)
+	}
+	return true
 }
+
+// patience is how long a run may keep a crowd waiting that could go by another.
+const patience = 5 * time.Millisecond
 
 // crowded is the number of calls an item from which on it pays to fill the next run.
 const crowded = 4
@@ -284,6 +302,7 @@ const lookOut = 100 * time.Millisecond
 func (ln *lane) expire() {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
+	ln.soon = false
 	now, budget := ln.store.since(), ln.store.opts.timeout
 	oldest := now
 	check := func(items []*item) {
@@ -310,9 +329,11 @@ func (ln *lane) expire() {
 	}
 	ln.depart()
 	ln.armed = ln.used || len(ln.runs) > 0 || len(ln.pending) > 0
-	if ln.armed {
+	switch {
+	case ln.soon: // armed by splits
+	case ln.armed:
 		ln.arm(min(lookOut, max(time.Millisecond, budget-(now-oldest))))
-	} else {
+	default:
 		ln.retire()
 	}
 	ln.used = false

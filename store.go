@@ -58,12 +58,11 @@ func Open(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// obeysContext says whether a client keeps a context's deadline on its sockets.
+// obeysContext says whether a client keeps a context's deadline in all it does. A
+// cluster client doesn't: it asks for the commands' table with a context of its own.
 func obeysContext(rdb redis.UniversalClient) bool {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
-		return rdb.Options().ContextTimeoutEnabled
-	case *redis.ClusterClient:
 		return rdb.Options().ContextTimeoutEnabled
 	case *redis.Ring:
 		return rdb.Options().ContextTimeoutEnabled

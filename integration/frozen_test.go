@@ -249,10 +249,7 @@ func TestB28FrozenNode(t *testing.T) {
 		for i := range 30 {
 			until(t, "an answer", func() bool { _, err := known.Allow(ctx, fmt.Sprint("u", i)); return err == nil })
 		}
-		var fresh []ration.Limiter
-		if !one.ContextTimeoutEnabled { // else the client's first command of all may take it 5 s
-			fresh = append(fresh, limiter(), limiter(), limiter())
-		}
+		fresh := []ration.Limiter{limiter(), limiter(), limiter()}
 		cluster.Nodes[0].Freeze()
 		defer cluster.Nodes[0].Thaw()
 		failed := 0
