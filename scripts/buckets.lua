@@ -176,5 +176,3 @@ end
 -- A slot that lost its lifetime is written over when its turn comes again.
 local function mend()
 end
-
-local at = 2 -- where the items begin in ARGV

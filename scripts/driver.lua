@@ -26,10 +26,6 @@
 --   and, if there are several limits: microseconds until the smallest limit's
 --     whole units fit under all of them
 
-local reply, size = {0, 0, 0, 0}, 0
-local limits, total
-local key, index = 1, 0
-
 while ARGV[at] do
 	local op, n, own, calls = ARGV[at], ARGV[at + 1] + 0, ARGV[at + 2] + 0, 1
 	at, index = at + 3, index + 1

@@ -59,5 +59,3 @@ local function mend(limit)
 		call('PEXPIRE', KEYS[limit.at], lifetime((limit.slot + 1) * limit.width - now))
 	end
 end
-
-local at = 2 -- where the items begin in ARGV

@@ -22,3 +22,11 @@ if now == 0 then
 	end
 	now = time[1] * 1000000 + time[2]
 end
+
+-- How far the walk through the items has come: where the next one begins in ARGV
+-- and KEYS, how many there were, and what is answered so far.
+local at, key, index = 2, 1, 0
+local reply, size = {0, 0, 0, 0}, 0
+
+-- The limits of the item before, and how many.
+local limits, total

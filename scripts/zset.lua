@@ -129,4 +129,4 @@ local function mend(limit)
 	end
 end
 
-local at = 3 -- where the items begin in ARGV
+at = 3 -- the id comes before the items
