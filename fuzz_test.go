@@ -61,7 +61,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		var granted int64
 		for place := range min(count, 100) {
-			d := decide(Request{Op: ops[op], N: n}, make([]Limit, limits), it, place)
+			var d Decision
+			d.fill(Request{Op: ops[op], N: n}, make([]Limit, limits), it, place)
 			granted += d.Granted
 			require.GreaterOrEqual(t, d.Granted, int64(0))
 			require.LessOrEqual(t, d.Granted, n)

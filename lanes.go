@@ -26,15 +26,15 @@ func newLanes(s *Store) *lanes {
 	return l
 }
 
-// of finds the lane of a subject, given as it stands in the key.
+// of finds the lane of a subject.
 func (l *lanes) of(subject string) *lane {
 	switch rdb := l.store.rdb.(type) {
 	case *redis.ClusterClient:
-		if ln := l.slots[hashSlot("{"+subject+"}")].Load(); ln != nil {
+		if ln := l.slots[hashSlot("{"+escapeSubject(subject)+"}")].Load(); ln != nil {
 			return ln
 		}
 	case *redis.Ring:
-		if server, err := rdb.GetShardClientForKey("{" + subject + "}"); err == nil {
+		if server, err := rdb.GetShardClientForKey("{" + escapeSubject(subject) + "}"); err == nil {
 			return l.at(server)
 		}
 	}

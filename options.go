@@ -72,18 +72,18 @@ func WithClientTime() Option {
 // field means its default.
 type Batch struct {
 	// Items is the most that one run asks, different calls each; equal calls are one
-	// item, however many. The default is 128. A run of so many holds the server for
-	// about half a millisecond with the fixed window, one with the log, two with the buckets.
+	// item, however many. The default is 64. A run of so many holds the server for
+	// about a sixth of a millisecond with the fixed window, half a one with the log, one with the buckets.
 	Items int
 	// Bytes is about the most that one run sends, unless a single item is larger.
 	// The default is 64 KiB.
 	Bytes int
-	// Runs is the most that may be under way at once to one server. The default is 2: one is
-	// made ready while the other is away.
+	// Runs is the most that may be under way at once to one server. The default is 3: one is
+	// made ready while others are away, so that the server need not wait for us.
 	Runs int
 }
 
-var defaultBatch = Batch{Items: 128, Bytes: 64 << 10, Runs: 2}
+var defaultBatch = Batch{Items: 64, Bytes: 64 << 10, Runs: 3}
 
 // WithBatch sets the bounds of the runs that concurrent calls share. Negative
 // numbers are ErrInvalidOption.

@@ -27,7 +27,7 @@ const (
 	opReset  = 'x'
 )
 
-// redisLimiter decides by a script. All its methods come from LimiterFunc.
+// redisLimiter decides by a script. LimiterFunc has the methods that may take longer.
 type redisLimiter struct {
 	LimiterFunc
 	store    *Store
@@ -65,37 +65,51 @@ func (l *redisLimiter) bind(limits []Limit) []boundLimit {
 	return bound
 }
 
-func (l *redisLimiter) do(ctx context.Context, r Request) (Decision, error) {
+// Allow is OpAllow with N = 1.
+func (l *redisLimiter) Allow(ctx context.Context, key string) (d Decision, err error) {
+	err = l.decide(ctx, Request{Op: OpAllow, Key: key, N: 1}, &d)
+	return d, err
+}
+
+// AllowN is OpAllow.
+func (l *redisLimiter) AllowN(ctx context.Context, key string, n int64) (d Decision, err error) {
+	err = l.decide(ctx, Request{Op: OpAllow, Key: key, N: n}, &d)
+	return d, err
+}
+
+func (l *redisLimiter) do(ctx context.Context, r Request) (d Decision, err error) {
+	err = l.decide(ctx, r, &d)
+	return d, err
+}
+
+// decide answers a call into d, where the caller wants it: copies of a Decision show.
+func (l *redisLimiter) decide(ctx context.Context, r Request, d *Decision) error {
 	r, err := r.check(ctx)
 	if err != nil {
-		return Decision{}, err
+		return err
 	}
-	limits, err := l.policy.limitsFor(ctx, r.Key)
-	if err != nil {
-		return Decision{}, err
-	}
-	bound := l.fixed
+	limits, bound := l.policy.Limits, l.fixed
 	if l.policy.LimitsFor != nil {
+		if limits, err = l.policy.limitsFor(ctx, r.Key); err != nil {
+			return err
+		}
 		bound = l.bind(limits)
 	}
 	op, n := scriptOp(r)
-	subject := escapeSubject(r.Key)
 	key := mergeKey{}
 	if len(bound) == 1 && (op == opAllow || op == opUpTo || op == opPeek) {
 		// Of several limits the calls of an item would differ in ResetAfter.
-		key = mergeKey{limiter: l, op: op, n: n, subject: subject}
+		key = mergeKey{limiter: l, op: op, n: n, subject: r.Key}
 		if l.policy.LimitsFor != nil {
 			key.limit, key.base = bound[0].args, bound[0].base
 		}
 	}
-	it, place, err := l.store.lanes.of(subject).ask(ctx, key, func() *item { return l.item(op, n, subject, bound) })
-	if err != nil {
-		return Decision{}, err
+	it, place, err := l.store.lanes.of(r.Key).ask(ctx, key, func() *item { return l.item(op, n, r.Key, bound) })
+	if err != nil || r.Op == OpReset {
+		return err
 	}
-	if r.Op == OpReset {
-		return Decision{}, nil
-	}
-	return decide(r, limits, it, place), nil
+	d.fill(r, limits, it, place)
+	return nil
 }
 
 // scriptOp is a request as scripts/driver.lua takes it. Above MaxUnits a cost can
@@ -117,7 +131,8 @@ func scriptOp(r Request) (op byte, n int64) {
 	return opPeek, 0
 }
 
-func (l *redisLimiter) item(op byte, n int64, subject string, bound []boundLimit) *item {
+func (l *redisLimiter) item(op byte, n int64, key string, bound []boundLimit) *item {
+	subject := escapeSubject(key)
 	it := &item{script: l.strategy.script, op: op, n: n, limits: bound}
 	for _, b := range bound {
 		it.keys = appendKeys(it.keys, b.base, subject, l.strategy.slotted, b.args.keys)
@@ -129,14 +144,14 @@ func (l *redisLimiter) item(op byte, n int64, subject string, bound []boundLimit
 	return it
 }
 
-// decide makes the answer to call number place of an item.
-func decide(r Request, limits []Limit, it *item, place int64) Decision {
+// fill makes d the answer to call number place of an item.
+func (d *Decision) fill(r Request, limits []Limit, it *item, place int64) {
 	granted, later := it.share(place)
-	d := Decision{Granted: granted, Source: Redis}
+	d.Granted, d.Source = granted, Redis
 	if len(limits) == 1 {
 		state := limitState(limits[0], it.reply[1:], later)
 		d.settleOne(r, &state)
-		return d
+		return
 	}
 	states := make([]LimitState, len(limits))
 	for i, lim := range limits {
@@ -144,7 +159,6 @@ func decide(r Request, limits []Limit, it *item, place int64) Decision {
 	}
 	d.settle(r, states)
 	d.ResetAfter = micros(it.reply[len(it.reply)-1])
-	return d
 }
 
 func limitState(lim Limit, part []int64, later int64) LimitState {
