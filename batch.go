@@ -18,7 +18,8 @@ import (
 
 // lane is the road to one server: calls on it share runs.
 type lane struct {
-	store *Store
+	store   *Store
+	breaker *breaker
 
 	mu      sync.Mutex
 	pending []*item            // to leave with the next run, in order
@@ -34,6 +35,7 @@ type lane struct {
 	soon    bool // watch fires when patience is over
 	closed  bool
 	idle    chan struct{} // closed when closed and nothing is under way
+	notes   []any         // events for the observer, to be told without the lock
 }
 
 // run is one trip to the server.
@@ -41,15 +43,19 @@ type run struct {
 	items []*item
 	calls int
 	start time.Duration
+	done  func(error) // tells the breaker how it went; nil once told, or if the breaker
+	kept  error       // keeps it back, for this reason
 }
 
 func newLane(s *Store) *lane {
-	return &lane{
+	ln := &lane{
 		store:  s,
 		joined: map[mergeKey]*item{},
 		work:   make(chan *run, s.opts.batch.Runs),
 		idle:   make(chan struct{}),
 	}
+	ln.breaker = newBreaker(s, func(e BreakerEvent) { ln.note(e) })
+	return ln
 }
 
 // join makes c a call of an item that's about to leave, an existing or a new one, and
@@ -195,6 +201,7 @@ func (ln *lane) takeoff() *run {
 	}
 	if r != nil {
 		ln.crowd = r.calls / len(r.items)
+		r.done, r.kept = ln.breaker.begin()
 	}
 	rest := copy(ln.pending, ln.pending[sent:])
 	clear(ln.pending[rest:])
@@ -223,12 +230,14 @@ func (ln *lane) drive(r *run) {
 		ln.store.execute(r)
 		ln.mu.Lock()
 		ln.drop(r)
+		notes := ln.collect()
 		ln.mu.Unlock()
 		for _, it := range r.items {
 			for _, c := range it.calls {
 				c.answer(nil)
 			}
 		}
+		ln.store.tell(notes)
 		if r.calls >= crowded*len(r.items) {
 			runtime.Gosched() // those just answered may ask again, and join the next run
 		}
@@ -264,8 +273,24 @@ func (ln *lane) retire() {
 	}
 }
 
-// drop takes a run off the list; it may be off already, given up by expire.
-func (ln *lane) drop(r *run) {
+// drop takes a run that's over off the list; it may be off already, given up by expire.
+func (ln *lane) drop(r *run) { ln.remove(r, r.outcome) }
+
+// giveUp takes a run off the list that took its whole budget.
+func (ln *lane) giveUp(r *run) {
+	err := errBudget(ln.store.opts.timeout)
+	ln.remove(r, func() (first, all error) { return err, err })
+}
+
+func (ln *lane) remove(r *run, outcome func() (first, all error)) {
+	if r.done != nil {
+		first, all := outcome()
+		r.done(all)
+		r.done = nil
+		if first != nil {
+			ln.note(FailureEvent{Class: ClassOf(first), Err: first, Calls: r.calls})
+		}
+	}
 	for i := range ln.runs {
 		if ln.runs[i] == r {
 			last := len(ln.runs) - 1
@@ -301,7 +326,13 @@ const lookOut = 100 * time.Millisecond
 // watched here, once for all, because a timer a call would cost more than the rest of it.
 func (ln *lane) expire() {
 	ln.mu.Lock()
-	defer ln.mu.Unlock()
+	ln.lookAround()
+	notes := ln.collect()
+	ln.mu.Unlock()
+	ln.store.tell(notes)
+}
+
+func (ln *lane) lookAround() {
 	ln.soon = false
 	now, budget := ln.store.since(), ln.store.opts.timeout
 	oldest := now
@@ -322,7 +353,7 @@ func (ln *lane) expire() {
 		r := ln.runs[i]
 		check(r.items)
 		if now-r.start >= budget {
-			ln.drop(r)
+			ln.giveUp(r)
 		} else {
 			oldest = min(oldest, r.start)
 		}
@@ -344,7 +375,9 @@ func (ln *lane) expire() {
 func (ln *lane) shut() {
 	ln.mu.Lock()
 	ln.closed = true
+	ln.breaker.until.Store(0) // calls are to hear ErrClosed
 	ln.settle()
 	ln.mu.Unlock()
 	<-ln.idle
+	ln.breaker.until.Store(0)
 }

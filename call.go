@@ -36,6 +36,9 @@ func (c *call) answer(err error) {
 
 // ask brings a call to Redis and back. It returns the call's item and place in it.
 func (ln *lane) ask(ctx context.Context, key mergeKey, build func() *item) (*item, int64, error) {
+	if err := ln.breaker.admit(); err != nil {
+		return nil, 0, err
+	}
 	c := ln.store.calls.Get().(*call)
 	c.ctx, c.start = ctx, ln.store.since()
 	own, err := ln.join(c, key, build)
@@ -78,6 +81,8 @@ func (ln *lane) carry(r *run) {
 	ln.drop(r)
 	ln.depart()
 	ln.settle()
+	notes := ln.collect()
 	ln.mu.Unlock()
 	r.items[0].calls[0].answer(nil)
+	ln.store.tell(notes)
 }

@@ -10,10 +10,38 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// FailureClass says in what way Redis failed.
+type FailureClass string
+
+// The classes of failures.
+const (
+	ClassTimeout       FailureClass = "timeout"       // no answer within the budget
+	ClassConnection    FailureClass = "connection"    // refused, cut, no free one in the client's pool
+	ClassLoading       FailureClass = "loading"       // the server reads its data, or is busy with a script
+	ClassReadOnly      FailureClass = "readonly"      // a replica, or a primary without enough replicas
+	ClassMasterDown    FailureClass = "masterdown"    // a replica without its primary
+	ClassCluster       FailureClass = "cluster"       // CLUSTERDOWN, a slot that moves, keys of different slots
+	ClassMemory        FailureClass = "memory"        // OOM
+	ClassMisconfigured FailureClass = "misconfigured" // ErrMisconfigured
+	ClassReply         FailureClass = "reply"         // another error or a reply that makes no sense
+	ClassClient        FailureClass = "client"        // a panic in the Redis client or its hooks
+)
+
+// ClassOf gives the class of an error that is ErrUnavailable, or of a degraded Decision's
+// Cause; "" for any other error.
+func ClassOf(err error) FailureClass {
+	var failed *backendError
+	if errors.As(err, &failed) {
+		return failed.class
+	}
+	return ""
+}
+
 // backendError is ErrUnavailable with its cause, and ErrMisconfigured where
 // waiting won't help.
 type backendError struct {
 	cause         error
+	class         FailureClass
 	misconfigured bool
 }
 
@@ -37,7 +65,7 @@ func (e *backendError) Unwrap() []error {
 var errTimedOut = errors.New("time is up")
 
 func errBudget(d time.Duration) error {
-	return &backendError{cause: fmt.Errorf("%w: no answer within %v", errTimedOut, d)}
+	return &backendError{class: ClassTimeout, cause: fmt.Errorf("%w: no answer within %v", errTimedOut, d)}
 }
 
 // unavailable wraps a failed run's error. The run's own context ending is the
@@ -47,7 +75,7 @@ func (s *Store) unavailable(err error, items []*item) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return errBudget(s.opts.timeout)
 	}
-	misconfigured := isMisconfigured(err)
+	misconfigured, class := isMisconfigured(err), classify(err)
 	for _, it := range items {
 		for _, key := range it.keys {
 			if strings.Contains(err.Error(), key) {
@@ -55,7 +83,7 @@ func (s *Store) unavailable(err error, items []*item) error {
 			}
 		}
 	}
-	return &backendError{cause: err, misconfigured: misconfigured}
+	return &backendError{cause: err, class: class, misconfigured: misconfigured}
 }
 
 // isMisconfigured tells refusals that stay until somebody changes the
@@ -77,4 +105,48 @@ func isMisconfigured(err error) bool {
 		}
 	}
 	return false
+}
+
+// errPanic is a panic in the Redis client.
+var errPanic = errors.New("panic in the Redis client")
+
+// errReply is a reply that isn't the script's.
+var errReply = errors.New("not the script's reply")
+
+func classify(err error) FailureClass {
+	var reply redis.Error
+	var timeout interface{ Timeout() bool }
+	switch {
+	case isMisconfigured(err):
+		return ClassMisconfigured
+	case errors.Is(err, errPanic):
+		return ClassClient
+	case errors.Is(err, errReply):
+		return ClassReply
+	case errors.As(err, &reply):
+		return classifyReply(reply.Error())
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return ClassTimeout
+	}
+	return ClassConnection
+}
+
+func classifyReply(text string) FailureClass {
+	code, _, _ := strings.Cut(text, " ")
+	switch code {
+	case "LOADING", "BUSY":
+		return ClassLoading
+	case "READONLY", "NOREPLICAS", "MISCONF":
+		return ClassReadOnly
+	case "MASTERDOWN":
+		return ClassMasterDown
+	case "CLUSTERDOWN", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN":
+		return ClassCluster
+	case "OOM":
+		return ClassMemory
+	}
+	if strings.Contains(text, "OOM command not allowed") { // from a command inside the script
+		return ClassMemory
+	}
+	return ClassReply
 }

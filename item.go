@@ -119,16 +119,16 @@ func decode(reply []any, items []*item) error {
 		want += it.replyLen()
 	}
 	if len(reply) != want {
-		return fmt.Errorf("the script's reply has %d values, not %d", len(reply), want)
+		return fmt.Errorf("%w: %d values, not %d", errReply, len(reply), want)
 	}
 	numbers := make([]int64, want)
 	for i, v := range reply {
 		n, ok := v.(int64)
 		if !ok {
-			return fmt.Errorf("the script's reply has a %T at %d", v, i)
+			return fmt.Errorf("%w: a %T at %d", errReply, v, i)
 		}
 		if n < 0 || n > MaxUnits {
-			return fmt.Errorf("the script's reply has %d at %d", n, i)
+			return fmt.Errorf("%w: %d at %d", errReply, n, i)
 		}
 		numbers[i] = n
 	}
@@ -136,7 +136,7 @@ func decode(reply []any, items []*item) error {
 	for i, it := range items {
 		replies[i], numbers = numbers[:it.replyLen()], numbers[it.replyLen():]
 		if granted := replies[i][0]; granted > 0 && !it.mayGrant(granted) {
-			return fmt.Errorf("the script's reply grants %d units to %d calls of %d", granted, it.count, it.n)
+			return fmt.Errorf("%w: %d units granted to %d calls of %d", errReply, granted, it.count, it.n)
 		}
 	}
 	for i, it := range items {

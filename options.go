@@ -19,6 +19,10 @@ type options struct {
 	clientTime bool
 	batch      Batch
 	alone      bool
+	breaker    Breaker
+	onFailure  FailureRule
+	observer   Observer
+	denied     int // entries of the denied-key cache
 }
 
 const (

@@ -34,7 +34,9 @@ type redisLimiter struct {
 	policy   Policy
 	strategy strategy
 	code     string
-	fixed    []boundLimit // the policy's own limits
+	fixed    []boundLimit  // the policy's own limits
+	local    *localLimiter // of FailLocal, else nil
+	denied   *denyCache    // nil if there is none
 }
 
 func newRedisLimiter(s *Store, p Policy, st strategy) (Limiter, error) {
@@ -47,7 +49,15 @@ func newRedisLimiter(s *Store, p Policy, st strategy) (Limiter, error) {
 	p.Limits = slices.Clone(p.Limits)
 	l := &redisLimiter{store: s, policy: p, strategy: st, code: st.code(p)}
 	l.LimiterFunc = l.do
+	l.denied = s.denials(p.Name, l.code)
 	l.fixed = l.bind(p.Limits)
+	if s.opts.onFailure > 0 {
+		local, err := NewLocal(p)
+		if err != nil {
+			return nil, err
+		}
+		l.local = local.(*localLimiter)
+	}
 	return l, nil
 }
 
@@ -84,6 +94,16 @@ func (l *redisLimiter) do(ctx context.Context, r Request) (d Decision, err error
 
 // decide answers a call into d, where the caller wants it: copies of a Decision show.
 func (l *redisLimiter) decide(ctx context.Context, r Request, d *Decision) error {
+	if l.store.opts.observer == nil {
+		return l.answer(ctx, r, d)
+	}
+	began := l.store.since()
+	err := l.answer(ctx, r, d)
+	l.store.observe(l.policy.Name, r, d, err, began)
+	return err
+}
+
+func (l *redisLimiter) answer(ctx context.Context, r Request, d *Decision) error {
 	r, err := r.check(ctx)
 	if err != nil {
 		return err
@@ -95,6 +115,37 @@ func (l *redisLimiter) decide(ctx context.Context, r Request, d *Decision) error
 		}
 		bound = l.bind(limits)
 	}
+	if l.denied == nil {
+		err = l.ask(ctx, r, limits, bound, d)
+	} else {
+		err = l.askOrRemember(ctx, r, limits, bound, d)
+	}
+	if _, failed := err.(*backendError); failed {
+		return l.fail(r, limits, err, d)
+	}
+	return err
+}
+
+// askOrRemember is ask with the denied-key cache in front.
+func (l *redisLimiter) askOrRemember(ctx context.Context, r Request, limits []Limit, bound []boundLimit, d *Decision) error {
+	if r.Op == OpRefund || r.Op == OpReset {
+		l.denied.clear(r.Key)
+		defer l.denied.clear(r.Key) // what was refused before Redis heard of it
+	}
+	refused, mark := l.denied.refuses(&r, bound, d)
+	if refused {
+		return nil
+	}
+	began := l.store.since()
+	err := l.ask(ctx, r, limits, bound, d)
+	if err == nil {
+		l.denied.remember(&r, bound, d, began, mark)
+	}
+	return err
+}
+
+// ask has Redis answer a call that was checked.
+func (l *redisLimiter) ask(ctx context.Context, r Request, limits []Limit, bound []boundLimit, d *Decision) error {
 	op, n := scriptOp(r)
 	key := mergeKey{}
 	if len(bound) == 1 && (op == opAllow || op == opUpTo || op == opPeek) {
@@ -104,11 +155,17 @@ func (l *redisLimiter) decide(ctx context.Context, r Request, d *Decision) error
 			key.limit, key.base = bound[0].args, bound[0].base
 		}
 	}
-	it, place, err := l.store.lanes.of(r.Key).ask(ctx, key, func() *item { return l.item(op, n, r.Key, bound) })
-	if err != nil || r.Op == OpReset {
-		return err
+	began := time.Duration(0)
+	if l.store.opts.onFailure != FailError {
+		began = l.store.since()
 	}
-	d.fill(r, limits, it, place)
+	it, place, err := l.store.lanes.of(r.Key).ask(ctx, key, func() *item { return l.item(op, n, r.Key, bound) })
+	if err != nil {
+		return l.store.overdue(ctx, err, began)
+	}
+	if r.Op != OpReset {
+		d.fill(r, limits, it, place)
+	}
 	return nil
 }
 

@@ -27,11 +27,17 @@ type trip struct {
 // execute sends a run and fills in each item's reply or error. Items that may
 // share a script run do; if that makes several commands, they go in one pipeline.
 func (s *Store) execute(r *run) {
+	if r.kept != nil {
+		for _, it := range r.items {
+			it.err = r.kept
+		}
+		return
+	}
 	defer func() {
 		// A hook of the caller's client runs here; its panic must end neither
 		// the process nor the other callers' hope of an answer.
 		if p := recover(); p != nil {
-			s.fail(r.items, fmt.Errorf("panic in the Redis client: %v", p))
+			s.fail(r.items, fmt.Errorf("%w: %v", errPanic, p))
 		}
 	}()
 	ctx, cancel := s.runContext(r)
@@ -52,6 +58,21 @@ func (s *Store) execute(r *run) {
 		s.land(t)
 	}
 	s.learn(ctx, r.items)
+}
+
+// outcome gives the run's first failure and, if all of it failed, that again: where
+// others got their answers the server is there.
+func (r *run) outcome() (first, all error) {
+	all = r.items[0].err
+	for _, it := range r.items {
+		if first == nil {
+			first = it.err
+		}
+		if it.err == nil {
+			all = nil
+		}
+	}
+	return first, all
 }
 
 // runContext is what a run gives to go-redis: of a lone caller's context the

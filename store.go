@@ -27,6 +27,7 @@ type Store struct {
 	obedient bool // the client ends its I/O with the context
 	lanes    *lanes
 	calls    sync.Pool // of *call
+	caches   sync.Map  // policy and code to *denyCache
 }
 
 // Open makes a Store of a client: *redis.Client, *redis.ClusterClient,
@@ -40,7 +41,7 @@ func Open(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	if isNil(rdb) {
 		return nil, fmt.Errorf("%w: Open needs a Redis client, not nil", ErrInvalidClient)
 	}
-	o := options{prefix: defaultPrefix, timeout: defaultTimeout, batch: defaultBatch}
+	o := options{prefix: defaultPrefix, timeout: defaultTimeout, batch: defaultBatch, breaker: defaultBreaker}
 	for _, opt := range opts {
 		if opt == nil {
 			continue

@@ -9,6 +9,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -100,14 +101,17 @@ func eachClient(t *testing.T, run func(t *testing.T, st strategy, kind func(*red
 	})
 }
 
-// open makes a store with a budget that a busy machine keeps, unless opts say otherwise.
+// open makes a store with a budget that a busy machine keeps and no breaker, unless opts say otherwise.
 func open(t testing.TB, rdb redis.UniversalClient, opts ...ration.Option) *ration.Store {
 	t.Helper()
-	store, err := ration.Open(rdb, append([]ration.Option{ration.WithTimeout(bound)}, opts...)...)
+	store, err := ration.Open(rdb, append([]ration.Option{ration.WithTimeout(bound), noBreaker}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	return store
 }
+
+// noBreaker has every call go to Redis, whatever became of those before.
+var noBreaker = ration.WithBreaker(ration.Breaker{Failures: math.MaxInt32})
 
 // bound is how long a test waits for what must happen, far longer than it takes.
 const bound = 30 * time.Second

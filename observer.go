@@ -1,0 +1,156 @@
+package ration
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// Observer hears what a store and its limiters do, for metrics and logs; see
+// [WithObserver]. No event has a subject in it. The methods are called
+// concurrently, Decided by the goroutine of each call before it returns, the others by
+// goroutines of the store: they must be quick and must not panic. Embed
+// [NopObserver] and implement what you need, so that events added later don't break you.
+type Observer interface {
+	// Decided is every call that was answered, also with an error.
+	Decided(DecisionEvent)
+	// Failed is a run that got no usable answer from Redis: one event a run, however
+	// many calls shared it, and none while the breaker keeps calls back. So
+	// an outage makes a few events a second.
+	Failed(FailureEvent)
+	// BreakerChanged is a change of a breaker's state.
+	BreakerChanged(BreakerEvent)
+	// Leased is a block of units taken or given back by [NewTwoTier].
+	Leased(LeaseEvent)
+	// Cached is a change of the denied-key cache.
+	Cached(CacheEvent)
+}
+
+// WithObserver has o hear what the store and its limiters do. nil means nobody,
+// which is the default and costs nothing.
+func WithObserver(o Observer) Option {
+	return optionFunc(func(opts *options) error {
+		if o != nil && isNil(o) {
+			return fmt.Errorf("%w: WithObserver: a nil %T", ErrInvalidOption, o)
+		}
+		opts.observer = o
+		return nil
+	})
+}
+
+// DecisionEvent is a call and its answer.
+type DecisionEvent struct {
+	Policy   string // its Name
+	Op       Op
+	N        int64 // units asked for
+	Allowed  bool
+	Granted  int64
+	Limit    Limit  // the one that decided; zero if none did
+	Source   Source // none with an error
+	Degraded bool   // by the failure rule
+	Latency  time.Duration
+	// Err is the error that the caller got. It may be a mistake of the caller or the end of
+	// its context; a failure of Redis is ErrUnavailable.
+	Err error
+}
+
+// FailureEvent is a failed run.
+type FailureEvent struct {
+	Class FailureClass
+	Err   error // wraps ErrUnavailable
+	Calls int   // that shared the run
+}
+
+// BreakerEvent is a change of a breaker's state.
+type BreakerEvent struct {
+	From, To BreakerState
+	Cooldown time.Duration // when it opened: until the probe
+}
+
+// BreakerState is the state of a breaker.
+type BreakerState string
+
+// The states of a breaker.
+const (
+	BreakerClosed  BreakerState = "closed"  // all calls go to Redis
+	BreakerOpen    BreakerState = "open"    // none do
+	BreakerProbing BreakerState = "probing" // one does
+)
+
+func breakerState(s gobreaker.State) BreakerState {
+	switch s {
+	case gobreaker.StateClosed:
+		return BreakerClosed
+	case gobreaker.StateOpen:
+		return BreakerOpen
+	}
+	return BreakerProbing
+}
+
+// LeaseEvent is a block of units that an instance took, or what it gave back of one.
+type LeaseEvent struct {
+	Policy string
+	Taken  int64 // units; 0 for a return
+	Unused int64 // units of a block that weren't used when its hold ended
+	Lost   int64 // of these, units that couldn't be given back: Redis counts them until their window ends
+}
+
+// CacheEvent is a change of the denied-key cache.
+type CacheEvent struct {
+	Entries int  // now
+	Stored  bool // a refusal was stored, or else entries were dropped
+	Evicted bool // one had to go to make room
+}
+
+// NopObserver does nothing at all events.
+type NopObserver struct{}
+
+var _ Observer = NopObserver{}
+
+// Decided does nothing.
+func (NopObserver) Decided(DecisionEvent) {}
+
+// Failed does nothing.
+func (NopObserver) Failed(FailureEvent) {}
+
+// BreakerChanged does nothing.
+func (NopObserver) BreakerChanged(BreakerEvent) {}
+
+// Leased does nothing.
+func (NopObserver) Leased(LeaseEvent) {}
+
+// Cached does nothing.
+func (NopObserver) Cached(CacheEvent) {}
+
+// observe tells the observer of a call and its answer.
+func (s *Store) observe(policy string, r Request, d *Decision, err error, began time.Duration) {
+	s.opts.observer.Decided(DecisionEvent{
+		Policy: policy, Op: r.Op, N: r.N, Allowed: d.Allowed, Granted: d.Granted, Limit: d.Limit,
+		Source: d.Source, Degraded: d.Degraded, Latency: s.since() - began, Err: err,
+	})
+}
+
+// note keeps an event, to be told when the lane's lock is free.
+func (ln *lane) note(e any) {
+	if ln.store.opts.observer != nil {
+		ln.notes = append(ln.notes, e)
+	}
+}
+
+func (ln *lane) collect() []any {
+	notes := ln.notes
+	ln.notes = nil
+	return notes
+}
+
+func (s *Store) tell(notes []any) {
+	for _, e := range notes {
+		switch e := e.(type) {
+		case FailureEvent:
+			s.opts.observer.Failed(e)
+		case BreakerEvent:
+			s.opts.observer.BreakerChanged(e)
+		}
+	}
+}
