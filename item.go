@@ -15,6 +15,8 @@ type item struct {
 	keys   []string
 	bytes  int // about what it takes on the wire
 
+	lending *lending // of opLease and opGiveBack, else nil
+
 	key   mergeKey
 	calls []*call // its callers, in the order of their answers
 	count int64   // how many of them it asked for when it was sent
@@ -50,6 +52,9 @@ func (it *item) replyLen() int {
 	if len(it.limits) > 1 {
 		n++
 	}
+	if it.op == opLease {
+		n += 2
+	}
 	return n
 }
 
@@ -70,7 +75,7 @@ func encode(args []any, items []*item, header []any) []any {
 	}
 	args = append(args, header...)
 	for i, it := range items {
-		args = append(args, opText(it.op, it.count), it.n)
+		args = append(args, it.opText(), it.n)
 		if i > 0 && sameLimits(items[i-1].limits, it.limits) {
 			args = append(args, 0)
 			continue
@@ -83,20 +88,25 @@ func encode(args []any, items []*item, header []any) []any {
 	return args
 }
 
-// opText is an item's first argument: the letter, and how many calls if several.
-func opText(op byte, count int64) any {
-	if count > 1 {
-		return string(op) + strconv.FormatInt(count, 10)
+// opText is an item's first argument: the letter, and how many calls if several, or
+// what a lease's item says beside n.
+func (it *item) opText() any {
+	if it.count > 1 {
+		return string(it.op) + strconv.FormatInt(it.count, 10)
 	}
-	switch op { // constants, so that nothing is allocated
+	switch it.op { // constants, so that nothing is allocated
 	case opAllow:
 		return "a"
 	case opUpTo:
 		return "u"
 	case opPeek:
 		return "p"
+	case opLease:
+		return fmt.Sprintf("l%d/%d", it.lending.hold, it.lending.share)
+	case opGiveBack:
+		return fmt.Sprintf("b%d", it.lending.end)
 	}
-	return string(op)
+	return string(it.op)
 }
 
 func sameLimits(a, b []boundLimit) bool {
@@ -138,6 +148,9 @@ func decode(reply []any, items []*item) error {
 		if granted := replies[i][0]; granted > 0 && !it.mayGrant(granted) {
 			return fmt.Errorf("%w: %d units granted to %d calls of %d", errReply, granted, it.count, it.n)
 		}
+		if it.op == opLease && !it.mayLend(replies[i]) {
+			return fmt.Errorf("%w: %v to a lease of %d for %d", errReply, replies[i], it.n, it.lending.hold)
+		}
 	}
 	for i, it := range items {
 		it.reply = replies[i]
@@ -152,10 +165,19 @@ func (it *item) mayGrant(granted int64) bool {
 		return granted%it.n == 0 && granted/it.n <= it.count
 	case opUpTo:
 		return granted <= it.n*it.count
-	case opRefund:
+	case opRefund, opLease, opGiveBack, opShed:
 		return granted <= it.n
 	}
 	return false
+}
+
+// mayLend says whether a script can have given this reply's term and end to a lease.
+func (it *item) mayLend(reply []int64) bool {
+	term, end := reply[len(reply)-2], reply[len(reply)-1]
+	if reply[0] == 0 {
+		return term == 0 && end == 0
+	}
+	return term >= 1 && term <= it.lending.hold && end > term
 }
 
 // share is what of the item's reply belongs to its call number i: the units

@@ -25,6 +25,10 @@ const (
 	opPeek   = 'p'
 	opRefund = 'r'
 	opReset  = 'x'
+
+	opLease    = 'l' // these are for one call an item
+	opGiveBack = 'b'
+	opShed     = 'o'
 )
 
 // redisLimiter decides by a script. LimiterFunc has the methods that may take longer.
@@ -108,13 +112,27 @@ func (l *redisLimiter) answer(ctx context.Context, r Request, d *Decision) error
 	if err != nil {
 		return err
 	}
-	limits, bound := l.policy.Limits, l.fixed
-	if l.policy.LimitsFor != nil {
-		if limits, err = l.policy.limitsFor(ctx, r.Key); err != nil {
-			return err
-		}
-		bound = l.bind(limits)
+	limits, bound, err := l.limitsFor(ctx, r.Key)
+	if err != nil {
+		return err
 	}
+	return l.answerUnder(ctx, r, limits, bound, d)
+}
+
+// limitsFor gives a subject's limits, and made ready.
+func (l *redisLimiter) limitsFor(ctx context.Context, key string) ([]Limit, []boundLimit, error) {
+	if l.policy.LimitsFor == nil {
+		return l.policy.Limits, l.fixed, nil
+	}
+	limits, err := l.policy.limitsFor(ctx, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return limits, l.bind(limits), nil
+}
+
+// answerUnder answers a call that was checked under limits made ready for it.
+func (l *redisLimiter) answerUnder(ctx context.Context, r Request, limits []Limit, bound []boundLimit, d *Decision) (err error) {
 	if l.denied == nil {
 		err = l.ask(ctx, r, limits, bound, d)
 	} else {

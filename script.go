@@ -22,6 +22,7 @@ var (
 	fixedScript   = joinScript(false, "prelude", "fixed_fast", "common", "fixed", "driver")
 	logScript     = joinScript(true, "prelude", "common", "zset", "driver")
 	bucketsScript = joinScript(false, "prelude", "common", "buckets", "driver")
+	beatScript    = joinScript(false, "prelude", "heartbeat")
 )
 
 func joinScript(named bool, parts ...string) *script {

@@ -24,10 +24,14 @@ type Store struct {
 	runs atomic.Uint64 // number of runs so far
 
 	opened   time.Time
+	clock    func() time.Duration // tests put in one that runs fast or slow
 	obedient bool // the client ends its I/O with the context
 	lanes    *lanes
 	calls    sync.Pool // of *call
 	caches   sync.Map  // policy and code to *denyCache
+
+	mu    sync.Mutex
+	tiers []func() // close the tiers that live on this store
 }
 
 // Open makes a Store of a client: *redis.Client, *redis.ClusterClient,
@@ -86,13 +90,36 @@ func isNil(v any) bool {
 // Close waits for the calls under way (no longer than their budget) and makes
 // later ones fail with ErrClosed. The client stays open: it's the caller's. Closing again does nothing. A
 // store that is dropped without Close leaks nothing.
+//
+// What the tiers of [NewTwoTier] hold goes back to Redis first.
 func (s *Store) Close() error {
+	s.mu.Lock()
+	tiers := s.tiers
+	s.tiers = nil
+	s.mu.Unlock()
+	var all sync.WaitGroup
+	for _, end := range tiers {
+		all.Go(end)
+	}
+	all.Wait()
 	s.lanes.close()
 	return nil
 }
 
+// adopt has Close end a tier.
+func (s *Store) adopt(end func()) {
+	s.mu.Lock()
+	s.tiers = append(s.tiers, end)
+	s.mu.Unlock()
+}
+
 // since is the store's own clock, monotonic, for budgets.
-func (s *Store) since() time.Duration { return time.Since(s.opened) }
+func (s *Store) since() time.Duration {
+	if s.clock != nil {
+		return s.clock()
+	}
+	return time.Since(s.opened)
+}
 
 // header is what every script's ARGV begins with: the clock, 0 for the server's,
 // and for the sliding log, whose members are made of it, a name that no run of

@@ -20,6 +20,7 @@
 -- form counts as none and is written over.
 
 local CLOSED = '----------------'
+local grid = true
 
 -- Reads all slots. limit.slot is the current one, limit.count its units,
 -- limit.counts has slot i's at i mod (S+1), plus 1; limit.open is the place there of
@@ -115,16 +116,33 @@ local function wait(limit, n)
 	return (slot + keys) * limit.width - now
 end
 
--- Gives back n units, newest slot first.
-local function back(limit, n)
+-- Gives back n units as charge does.
+local function back(limit, n, when)
 	if not limit.counts then
 		load(limit)
 	end
-	limit.used = limit.used - n
 	local keys, counts = limit.keys, limit.counts
-	for slot = limit.slot, limit.slot - keys + 1, -1 do
+	local newest, oldest = limit.slot, limit.slot - keys + 1
+	local first, last, step = newest, oldest, -1
+	n = math.min(n, limit.used) -- a slot may have been found missing just now
+	if when == 'oldest' then
+		first, last, step = oldest, newest, 1
+	elseif when then
+		first = floor(when / limit.width)
+		last = first
+		if first < oldest or first > newest then
+			return 0
+		end
+		n = math.min(n, counts[first % keys + 1])
+	end
+	if n == 0 then
+		return 0
+	end
+	limit.used = limit.used - n
+	local left = n
+	for slot = first, last, step do
 		local place = slot % keys + 1
-		local take = math.min(n, counts[place])
+		local take = math.min(left, counts[place])
 		if take > 0 then
 			counts[place] = counts[place] - take
 			local key = KEYS[limit.at + place - 1]
@@ -137,8 +155,8 @@ local function back(limit, n)
 				end
 			end
 		end
-		n = n - take
-		if n == 0 then
+		left = left - take
+		if left == 0 then
 			break
 		end
 	end
@@ -146,13 +164,13 @@ local function back(limit, n)
 		call('SETRANGE', KEYS[limit.at + limit.open - 1], '16', CLOSED)
 		limit.open = nil
 	end
-	limit.count, limit.current = counts[limit.slot % keys + 1], false
+	limit.count, limit.current = counts[newest % keys + 1], false
+	return n
 end
 
-local function charge(limit, n)
+local function charge(limit, n, _, when)
 	if n < 0 then
-		back(limit, -n)
-		return
+		return back(limit, -n, when)
 	end
 	limit.used = limit.used + n
 	local place = limit.slot % limit.keys + 1

@@ -1,18 +1,29 @@
 -- Walks the items of a run and answers them as if they had come one after
 -- another. A strategy's file gives it four functions of a limit, which is a
--- table with units, width, keys (from ARGV) and at (index of its first key):
+-- table with units, width, keys (from ARGV) and at (index of its first key), and
+-- grid: true if read sets limit.slot, and what is charged counts for that slot of
+-- the grid [slot*width, (slot+1)*width), the clock's own or a later one.
 --
---   read(limit)           sets limit.used, the units counted now
---   wait(limit, n)        microseconds until n units fit, 0 if they do now; n is
---                         at most limit.units; n = limit.units: until nothing counts
---   charge(limit, n, id)  counts n more units; n < 0 gives back, newest first,
---                         never more than limit.used; id tells the run's items apart
---   mend(limit)           after a refusal: gives a key that lost its lifetime by
---                         somebody's hand a new one; a first charge sets it anyway
+--   read(limit)     sets limit.used, the units counted now
+--   wait(limit, n)  microseconds until n units fit, 0 if they do now; n is
+--                   at most limit.units; n = limit.units: until nothing counts
+--   charge(limit, n, id, when)
+--                   counts n more units, as used at the time when, nil for now; id
+--                   tells the run's items apart. n < 0 gives back, at most
+--                   limit.used, and returns how many: when = nil newest first,
+--                   'oldest' oldest first, a time: only such as count as used then
+--   mend(limit)     after a refusal: gives a key that lost its lifetime by
+--                   somebody's hand a new one; a first charge sets it anyway
 --
 -- An item in ARGV:
 --   op      a allow, u allow up to, p peek, r refund, x reset; after a and u
 --           the number of equal calls if they are several: a17
+--           l<hold>/<share> lease: units to use within some term. It's at most
+--           hold microseconds, and ends before any limit's slot of the grid does.
+--           They count as used at its end. Granted are n, or as many whole
+--           times as share goes into what fits
+--           b<end> give back units of a lease that ended (or ends) then
+--           o shed: a refund, oldest first, since the newest may be leased
 --   n       units, 0 to 2^53+2; 0 for p and x; times the calls at most 2^53 if
 --           they are several
 --   limits  number of limits that follow, or 0: those of the item before
@@ -20,18 +31,30 @@
 --   slot), keys (how many of KEYS are its own)
 --
 -- The reply is one flat array of integers. For each item:
---   units granted (given back, for r) to its calls together
+--   units granted (given back, for r, b and o: the most by any limit) to its calls
+--     together
 --   for each limit: units counted now, microseconds until it lets a call like
 --     this pass (0: at once, or never), microseconds until it counts nothing
 --   and, if there are several limits: microseconds until the smallest limit's
 --     whole units fit under all of them
+--   and, for l: the term in microseconds, and the time it ends; 0 if nothing was granted
 
 while ARGV[at] do
 	local op, n, own, calls = ARGV[at], ARGV[at + 1] + 0, ARGV[at + 2] + 0, 1
+	local term, share, when
 	at, index = at + 3, index + 1
 	if #op > 1 then
-		calls = sub(op, 2) + 0
+		local rest = sub(op, 2)
 		op = sub(op, 1, 1)
+		if op == 'l' then
+			local hold, part = string.match(rest, '^(%d+)/(%d+)$')
+			term = hold + 0
+			share = part + 0
+		elseif op == 'b' then
+			when = rest + 0
+		else
+			calls = rest + 0
+		end
 	end
 	if own > 0 then
 		limits, total = {}, own
@@ -82,22 +105,34 @@ while ARGV[at] do
 		end
 	elseif op == 'u' then
 		granted = math.min(room, n * calls)
+	elseif op == 'l' then
+		if grid then
+			for i = 1, total do
+				term = math.min(term, (limits[i].slot + 1) * limits[i].width - 1 - now)
+			end
+		end
+		if term > 0 then
+			granted = math.min(n, floor(room / share))
+			when = now + term
+		end
 	end
 	if granted > 0 then
 		for i = 1, total do
-			charge(limits[i], granted, index)
+			charge(limits[i], granted, index, when)
 		end
-	elseif op == 'r' then
+	elseif op == 'a' or op == 'u' or op == 'l' then
+		for i = 1, total do
+			mend(limits[i])
+		end
+	elseif n > 0 then -- r, b, o: each limit gives back what it has
+		if op == 'o' then
+			when = 'oldest'
+		end
 		for i = 1, total do
 			local back = math.min(n, limits[i].used)
 			if back > 0 then
-				charge(limits[i], -back, index)
-				granted = math.max(granted, back)
+				granted = math.max(granted, charge(limits[i], -back, index, when))
 			end
-		end
-	elseif op == 'a' or op == 'u' then
-		for i = 1, total do
-			mend(limits[i])
 		end
 	end
 
@@ -118,6 +153,11 @@ while ARGV[at] do
 	if total > 1 then
 		size = size + 1
 		reply[size] = whole
+	end
+	if op == 'l' then
+		reply[size + 1] = granted > 0 and term or 0
+		reply[size + 2] = granted > 0 and when or 0
+		size = size + 2
 	end
 end
 return reply

@@ -11,6 +11,8 @@
 -- being the current one: state never moves back. A value of another form
 -- counts as none and is written over.
 
+local grid = true
+
 -- limit.slot is the current window's number; limit.short says that its key has
 -- the short form.
 local function read(limit)
@@ -40,7 +42,11 @@ local function wait(limit, n)
 	return (limit.slot + 1) * limit.width - now
 end
 
-local function charge(limit, n)
+-- A window's units are all alike. Only those of another can't be given back.
+local function charge(limit, n, _, when)
+	if n < 0 and when and when ~= 'oldest' and floor(when / limit.width) ~= limit.slot then
+		return 0
+	end
 	local used, key = limit.used + n, KEYS[limit.at]
 	limit.used = used
 	if used == 0 then
@@ -52,6 +58,7 @@ local function charge(limit, n)
 	else
 		call('SET', key, format('%d%06d', limit.slot, used), 'PX', lifetime((limit.slot + 1) * limit.width - now))
 	end
+	return -n
 end
 
 local function mend(limit)

@@ -2,16 +2,18 @@
 --
 -- KEYS  one key a limit: <prefix>:<policy>:sl1:<window µs>:{<subject>}
 --       a sorted set; one member an admitted call (or batch of calls):
---         "<run id>.<item>:<units>"  score = microseconds when it was charged
+--         "<run id>.<item>:<units>"  score = microseconds when it was charged, or for
+--                                    a lease, when its term ends
 --       and the sum of all their units:
 --         "total"                    score = -sum, so it's always the first member
 -- ARGV  [2] an id no other run has
 -- Uses  ZRANGE ZREVRANGE ZRANGEBYSCORE ZREMRANGEBYSCORE ZADD ZREM DEL PTTL PEXPIRE
 --
--- An entry with a score after now (the clock was set back) counts until width
--- after its score.
+-- An entry with a score after now (a lease, or the clock was set back) counts until
+-- width after its score. So scores aren't in the order of charging.
 
 local PAGE = 128
+local grid = false
 
 local function units_of(member)
 	return tonumber(string.match(member, ':(%d+)$'))
@@ -79,10 +81,18 @@ local function wait(limit, n)
 	end
 end
 
--- Takes n units out of the entries, newest first, which hold as many.
-local function take(key, n)
+-- Takes n units out of the entries meant by when as in charge, which hold as many.
+local function take(key, n, when)
 	while n > 0 do
-		local page = call('ZREVRANGE', key, '0', format('%d', math.min(n, PAGE) - 1), 'WITHSCORES')
+		local size, page = math.min(n, PAGE), nil
+		if not when then
+			page = call('ZREVRANGE', key, '0', format('%d', size - 1), 'WITHSCORES')
+		elseif when == 'oldest' then
+			page = call('ZRANGE', key, '1', format('%d', size), 'WITHSCORES')
+		else
+			local time = format('%d', when)
+			page = call('ZRANGEBYSCORE', key, time, time, 'WITHSCORES', 'LIMIT', '0', format('%d', size))
+		end
 		for i = 1, #page, 2 do
 			local member, units = page[i], units_of(page[i])
 			call('ZREM', key, member)
@@ -101,26 +111,41 @@ local function expire(limit)
 	call('PEXPIRE', KEYS[limit.at], lifetime(limit.newest + limit.width - now))
 end
 
-local function charge(limit, n, id)
+local function charge(limit, n, id, when)
 	local key = KEYS[limit.at]
+	if n < 0 and when and when ~= 'oldest' then
+		local there = 0
+		if when > now - limit.width then
+			local time = format('%d', when)
+			for _, member in ipairs(call('ZRANGEBYSCORE', key, time, time)) do
+				there = there + units_of(member)
+			end
+		end
+		n = -math.min(-n, there)
+		if there == 0 then
+			return 0
+		end
+	end
 	limit.used = limit.used + n
 	if limit.used == 0 then
 		call('DEL', key)
-		return
+		return -n
 	end
 	if limit.dead > 0 then
 		call('ZREMRANGEBYSCORE', key, '0', format('%d', now - limit.width))
 		limit.dead = 0
 	end
 	if n > 0 then
-		limit.newest = math.max(limit.newest, now)
-		call('ZADD', key, format('%d', -limit.used), 'total', format('%d', now), format('%s.%d:%d', ARGV[2], id, n))
+		when = when or now
+		limit.newest = math.max(limit.newest, when)
+		call('ZADD', key, format('%d', -limit.used), 'total', format('%d', when), format('%s.%d:%d', ARGV[2], id, n))
 	else
-		take(key, -n)
+		take(key, -n, when)
 		limit.newest = score(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
 		call('ZADD', key, format('%d', -limit.used), 'total')
 	end
 	expire(limit)
+	return -n
 end
 
 local function mend(limit)
