@@ -25,7 +25,7 @@ type Store struct {
 
 	opened   time.Time
 	clock    func() time.Duration // tests put in one that runs fast or slow
-	obedient bool // the client ends its I/O with the context
+	obedient bool                 // the client ends its I/O with the context
 	lanes    *lanes
 	calls    sync.Pool // of *call
 	caches   sync.Map  // policy and code to *denyCache

@@ -27,6 +27,8 @@ var looks = map[string]struct {
 	log:       {color.RGBA{213, 94, 0, 255}, draw.SquareGlyph{}, false},
 	buckets:   {color.RGBA{0, 158, 115, 255}, draw.TriangleGlyph{}, false},
 	alone:     {color.RGBA{86, 180, 233, 255}, draw.CrossGlyph{}, false},
+	leased:    {color.RGBA{230, 159, 0, 255}, draw.PyramidGlyph{}, false},
+	shared:    {color.RGBA{120, 94, 240, 255}, draw.BoxGlyph{}, false},
 }
 
 var charts = []struct{ workload, title string }{

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 )
 
 // goal is a number to reach.
@@ -20,9 +21,10 @@ func speed(r *row) float64  { return r.speed }
 func p50(r *row) float64    { return r.p50Ratio }
 func p99(r *row) float64    { return r.p99Ratio }
 func allocs(r *row) float64 { return r.allocs }
+func sent(r *row) float64   { return r.commands }
 
 var goals = func() []goal {
-	hot, even, zipf, all := []string{"hot"}, []string{"even"}, []string{"zipf"}, workloadNames
+	hot, even, zipf, all := []string{"hot"}, []string{"even"}, []string{"zipf"}, []string{"hot", "even", "zipf"}
 	var list []goal
 	for _, name := range []string{fixed, log, buckets} {
 		list = append(list,
@@ -35,14 +37,18 @@ var goals = func() []goal {
 		goal{"decisions/s, even, 256 callers", even, 256, fixed, speed, 4, true},
 		goal{"decisions/s, even, 256 callers", even, 256, log, speed, 2.5, true},
 		goal{"decisions/s, even, 256 callers", even, 256, buckets, speed, 2.5, true},
-		goal{"decisions/s, zipf, 256 callers", zipf, 256, fixed, speed, 6, true})
+		goal{"decisions/s, zipf, 256 callers", zipf, 256, fixed, speed, 6, true},
+		goal{"decisions/s, hot, 256 callers", hot, 256, leased, speed, 100, true},
+		goal{"commands, hot, 256 callers", hot, 256, leased, sent, 0.001, false},
+		goal{"decisions/s, refused, 256 callers", []string{refused}, 256, denied, speed, 100, true},
+		goal{"commands, refused, 256 callers", []string{refused}, 256, denied, sent, 0.0001, false})
 }()
 
 // reached gives the value of the worst workload, false if none was measured.
 func (g goal) reached(r *results) (worst float64, ok bool) {
 	for _, w := range g.workloads {
 		m := r.row(cell{w, g.callers}, g.limiter)
-		if m == nil || g.value(m) == 0 {
+		if m == nil || math.IsNaN(g.value(m)) {
 			continue
 		}
 		v := g.value(m)
@@ -54,7 +60,7 @@ func (g goal) reached(r *results) (worst float64, ok bool) {
 }
 
 func (r *results) printGoals(w io.Writer) {
-	fmt.Fprint(w, "\n| to redis_rate's, except allocations | limiter | goal | reached | |\n|---|---|--:|--:|---|\n")
+	fmt.Fprint(w, "\n| to redis_rate's, except allocations and commands | limiter | goal | reached | |\n|---|---|--:|--:|---|\n")
 	for _, g := range goals {
 		v, ok := g.reached(r)
 		if !ok {

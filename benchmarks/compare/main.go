@@ -34,6 +34,8 @@ func main() {
 type settings struct {
 	plan
 	pool           int
+	quick          bool
+	tierWindows    int
 	chart, profile string
 }
 
@@ -48,15 +50,19 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	limit := flags.Duration("time", 0, "of one measurement (default 750ms; -quick 400ms)")
 	pool := flags.Int("pool", 64, "the client's PoolSize")
 	chart := flags.String("chart", "", "the SVG file to draw the chart into (default chart.svg)")
+	windows := flags.Int("windows", -1, "windows in which the use of the limit by several instances is measured, 0 for none (default 3; -quick 1)")
 	profile := flags.String("cpuprofile", "", "the file to write a CPU profile into")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
 	s := settings{plan: plan{workloads: list(*workloads), limiters: list(*limiters), rounds: 9, limit: 750 * time.Millisecond},
-		pool: *pool, chart: "chart.svg", profile: *profile}
+		pool: *pool, quick: *quick, tierWindows: 3, chart: "chart.svg", profile: *profile}
 	numbers := "1,16,64,256,1024"
 	if *quick {
-		s.rounds, s.limit, s.chart, numbers = 3, 400*time.Millisecond, "", "1,64,256"
+		s.rounds, s.limit, s.tierWindows, s.chart, numbers = 3, 200*time.Millisecond, 1, "", "1,64,256"
+	}
+	if *windows >= 0 {
+		s.tierWindows = *windows
 	}
 	if *rounds > 0 {
 		s.rounds = *rounds
@@ -116,6 +122,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 		r.print(stdout, about)
+		if s.tierWindows > 0 {
+			if err := printTiers(ctx, rdb, tiers(s.quick), s.tierWindows, stdout); err != nil {
+				return err
+			}
+		}
 		if s.chart == "" {
 			return nil
 		}

@@ -60,7 +60,7 @@ type caller struct {
 
 // drive is the work of all callers in one measurement.
 type drive struct {
-	*entry
+	decide
 	workload
 	names  []string
 	round  int
@@ -73,7 +73,7 @@ type drive struct {
 
 // measure has callers call e at once and over again until limit has passed.
 func (b *bench) measure(ctx context.Context, e *entry, w workload, callers, round int, limit time.Duration) (sample, error) {
-	d := &drive{entry: e, workload: w, names: b.names, round: round, limit: limit, gate: make(chan struct{})}
+	d := &drive{decide: e.under(w.name), workload: w, names: b.names, round: round, limit: limit, gate: make(chan struct{})}
 	all, quota := make([]*caller, callers), maxDecisions/callers
 	for i := range all {
 		c := &caller{place: i, latencies: b.latencies[i*quota : i*quota : (i+1)*quota]}
@@ -104,7 +104,7 @@ func (b *bench) measure(ctx context.Context, e *entry, w workload, callers, roun
 	return s, nil
 }
 
-var errRefused = errors.New("a call was refused, which the limit is too high for")
+var errRefused = errors.New("a call got the other verdict than the workload is made for")
 
 // run calls until the time is over or the notes are full. A call's latency is
 // the time since the one before it was over, so the clock is read once a call.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -86,6 +87,9 @@ func (b *bench) rounds(ctx context.Context, c cell, all []*entry, p plan) (map[s
 				return nil, err
 			}
 			e := all[i]
+			if e.under(w.name) == nil {
+				continue
+			}
 			s, err := b.measure(ctx, e, w, c.callers, round, limit)
 			if err != nil {
 				return nil, err
@@ -156,7 +160,7 @@ func (r *results) row(c cell, name string) *row {
 	base := r.samples[c][redisRate]
 	ratio := func(get func(*sample) float64) float64 {
 		if len(base) == 0 {
-			return 0
+			return math.NaN()
 		}
 		return stats.Ratio(field(rounds, get), field(base, get))
 	}

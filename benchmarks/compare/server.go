@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/rationgo/ration/internal/redistest"
 )
@@ -53,6 +54,7 @@ func (c *command) do(f func() error) (err error) {
 
 // client starts a server and gives a client of it.
 func client(t testing.TB, pool int) *redis.Client {
+	logging.Disable() // under outage the driver would log every attempt
 	return redistest.Start(t).Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = pool, true })
 }
 

@@ -19,7 +19,14 @@ type workload struct {
 	order []uint16
 }
 
-var workloadNames = []string{"hot", "even", "zipf"}
+// Under hot, even and zipf every call is admitted. Under refused none is: one subject's limit is
+// used up. Under outage nothing listens where Redis should be, and the failure rule decides.
+var workloadNames = []string{"hot", "even", "zipf", refused, outage}
+
+const (
+	refused = "refused"
+	outage  = "outage"
+)
 
 // newWorkload draws the same order each time.
 func newWorkload(name string) (workload, error) {
@@ -28,7 +35,7 @@ func newWorkload(name string) (workload, error) {
 	zipf := rand.NewZipf(rng, zipfS, 1, subjects-1)
 	for i := range w.order {
 		switch name {
-		case "hot":
+		case "hot", refused, outage:
 		case "even":
 			w.order[i] = uint16(rng.IntN(subjects))
 		case "zipf":
