@@ -11,10 +11,12 @@ func (b *block) take(now time.Duration, n int64, part bool) int64 {
 	if now >= b.expires {
 		return 0
 	}
-	if b.left.Add(-n) >= 0 {
-		return n
+	if n <= b.size { // else it can't fit, and many such would overflow
+		if b.left.Add(-n) >= 0 {
+			return n
+		}
+		b.left.Add(n)
 	}
-	b.left.Add(n)
 	for part {
 		left := b.left.Load()
 		if left <= 0 {

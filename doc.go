@@ -20,14 +20,16 @@
 //
 // [NewFixedWindow], [NewSlidingLog] and [NewSlidingBuckets] count in Redis and
 // differ in what they promise and cost; [NewLocal] counts in this process,
-// without Redis. All are a [Limiter]. What each promises stands in its doc comment as
+// without Redis. [NewTwoTier] puts a tier in this process in front of one of the
+// former. All are a [Limiter]. What each promises stands in its doc comment as
 // a number, and the tests hold it against a slow, obvious model.
 //
 // # The road of a call
 //
 // A call comes in by one of the Limiter's methods, each a [Request] for one
 // function (redislimiter.go). There it's checked (limiter.go), its limits are
-// found (policy.go) and its keys built (keys.go). As an item, alone or merged
+// found (policy.go), a refusal that's remembered answers it (denycache.go), or its keys
+// are built (keys.go). As an item, alone or merged
 // with equal calls, it waits (call.go) in the lane of its server (lanes.go) for the next run
 // (batch.go): at once if the lane is free, else as soon as a run returns. A run is one EVALSHA of the
 // strategy's script for all its items, or a pipeline of some (run.go, script.go). The
@@ -35,6 +37,15 @@
 // list of items as if they had come one after another (scripts/). The reply is
 // decoded with checks (item.go), and each call makes its [Decision] of its share
 // (redislimiter.go); what isn't a sound reply becomes ErrUnavailable (failure.go).
+//
+// How a run went is told to the lane's breaker (breaker.go), which keeps calls from a
+// server that fails. What a call gets then is up to the failure rule (onfailure.go). An
+// [Observer] hears of it all (observer.go).
+//
+// With two tiers (twotier.go) a call is first for what this process holds of its
+// subject: a block of units (leasetier.go, block.go), which Redis charged when it was taken
+// (lease.go), or a share on a ring (sharetier.go). What they don't have is
+// asked for on the road above. The instances count each other by a heartbeat (heartbeat.go).
 //
 // The time is the Redis server's, in whole microseconds, taken inside the
 // script; the clocks of the instances decide nothing.

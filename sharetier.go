@@ -10,7 +10,8 @@ import (
 // advance, evenly, and spent on a ring in each process, as [NewLocal] has it, without Redis; what goes beyond an
 // instance's share comes from the rest, a pool in Redis counted by the global limiter. The sum never exceeds the limit.
 // A call is granted by the share or by the pool, whole (AllowUpTo by both). part is above 0 and below 1, else
-// ErrInvalidOption; it needs WithInstances, the most there will be.
+// ErrInvalidOption; it needs WithInstances, the most there will be. All instances must be given the same numbers: while
+// they differ, in a deployment that changes them, the sum may exceed the limit.
 //
 // An instance has a share as long as it has one of the places, which it claims in Redis and renews
 // once a second while the limiter is in use: so where more instances come than there are places, those without one
@@ -105,8 +106,8 @@ func (t *shareTier) answer(ctx context.Context, r Request, limits []Limit, d *De
 		*d = own // what was granted, or given back, is
 	case err != nil:
 		return err
-	case placed:
-		d.join(r, &own)
+	case placed || r.Op == OpRefund:
+		d.join(&own)
 	}
 	if r.Op != OpReset {
 		d.under(limits)
@@ -115,7 +116,7 @@ func (t *shareTier) answer(ctx context.Context, r Request, limits []Limit, d *De
 }
 
 // join makes one answer of the pool's, d, and the share's.
-func (d *Decision) join(r Request, own *Decision) {
+func (d *Decision) join(own *Decision) {
 	d.Granted += own.Granted
 	d.Remaining += own.Remaining
 	for i := range d.Limits {
