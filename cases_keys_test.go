@@ -181,6 +181,12 @@ func everyCall(t *testing.T, l ration.Limiter, subject string) {
 		_, err := r.Do(ctx, l)
 		require.NoError(t, err)
 	}
+	_, _, end, err := ration.LeaseUnits(ctx, l, subject, 3, 1, 10*time.Second)
+	require.NoError(t, err)
+	_, err = ration.GiveBackUnits(ctx, l, subject, 1, end)
+	require.NoError(t, err)
+	_, err = ration.ShedUnits(ctx, l, subject, 1)
+	require.NoError(t, err)
 }
 
 // The keys of a call lie in one hash slot, on a real cluster too.
@@ -265,7 +271,7 @@ func hashTag(key string) string {
 
 // commandsNeeded is what an ACL user needs; the README names the same.
 const commandsNeeded = "+evalsha +eval +time +get +set +setrange +incrby +mget +del +pttl +pexpire " +
-	"+zadd +zrem +zrange +zrevrange +zrangebyscore +zremrangebyscore"
+	"+zadd +zrem +zrange +zrevrange +zrangebyscore +zremrangebyscore +zcard +zscore"
 
 func TestB77OnlyDeclaredKeysAndDocumentedCommands(t *testing.T) {
 	s := redistest.Start(t, redistest.WithClock(rationtest.Epoch))
@@ -291,6 +297,18 @@ func TestB77OnlyDeclaredKeysAndDocumentedCommands(t *testing.T) {
 				require.True(t, strings.HasPrefix(key, "app:"+name+":"), key)
 			}
 		}
+	}
+	global, err := ration.NewFixedWindow(store, ration.Policy{Name: "tiers", Limits: []ration.Limit{ration.PerHour(1000)}})
+	require.NoError(t, err)
+	tiers, err := ration.NewTwoTier(global)
+	require.NoError(t, err)
+	for range 30 {
+		_, err := tiers.Allow(ctx, "subject")
+		require.NoError(t, err)
+	}
+	require.NoError(t, store.Close()) // its last heartbeat is sent by then
+	for _, keys := range hook.take() {
+		require.True(t, strings.HasPrefix(keys[0], "app:tiers:"), keys[0])
 	}
 	require.Empty(t, hook.other, "commands sent beside EVALSHA and EVAL")
 }

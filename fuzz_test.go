@@ -47,17 +47,34 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{200, 255, 255, 255, 255, 255, 255, 255, 127, 0, 0, 0}, byte('r'), int64(5), int64(1), 1)
 	f.Add([]byte{231, 241, 246, 255}, byte('p'), int64(0), int64(1), 1)
 	f.Add([]byte{}, byte('x'), int64(0), int64(1), 8)
+	f.Add([]byte{3, 3, 0, 5, 7, 15}, byte('l'), int64(5), int64(1), 1)
+	f.Add([]byte{2, 0, 0, 0}, byte('b'), int64(5), int64(1), 1)
+	f.Add([]byte{2, 0, 0, 0}, byte('o'), int64(5), int64(1), 1)
 	f.Fuzz(func(t *testing.T, data []byte, op byte, n, count int64, limits int) {
-		ops := map[byte]Op{opAllow: OpAllow, opUpTo: OpAllowUpTo, opPeek: OpPeek, opRefund: OpRefund, opReset: OpReset}
+		ops := map[byte]Op{
+			opAllow: OpAllow, opUpTo: OpAllowUpTo, opPeek: OpPeek, opRefund: OpRefund, opReset: OpReset,
+			opLease: OpAllowUpTo, opGiveBack: OpRefund, opShed: OpRefund,
+		}
 		if ops[op] == 0 || n < 0 || n > MaxUnits || count < 1 || n > 0 && count > MaxUnits/n || limits < 1 || limits > MaxLimits {
 			return
 		}
 		if n == 0 && op != opReset {
 			op = opPeek // as Request.check has it
 		}
-		it := &item{op: op, n: n, count: count, limits: make([]boundLimit, limits)}
+		it := &item{op: op, n: n, count: count, limits: make([]boundLimit, limits), lending: &lending{hold: 10, share: 1}}
+		if it.lone() {
+			it.count, count = 1, 1
+		}
 		if decode(replyFrom(data), []*item{it}) != nil {
 			return
+		}
+		if op == opLease {
+			last := len(it.reply) - 2
+			term, end := it.reply[last], it.reply[last+1]
+			require.Equal(t, it.reply[0] > 0, term > 0)
+			require.Equal(t, it.reply[0] > 0, end > 0)
+			require.LessOrEqual(t, term, min(end, 10))
+			it.reply = it.reply[:last]
 		}
 		var granted int64
 		for place := range min(count, 100) {
@@ -78,6 +95,9 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// lone says that an item of this kind is for one call only.
+func (it *item) lone() bool { return it.op == opLease || it.op == opGiveBack || it.op == opShed }
 
 // Two different uses never give one key, and a key is fit for any tool.
 func FuzzKeys(f *testing.F) {

@@ -30,6 +30,7 @@ type history struct {
 	dynamic bool // the limits change
 	slots   int
 	now     int64 // µs
+	loans   []loan
 
 	// clock makes of the clock set here the time that counts; nil if the
 	// backend takes it as it is.
@@ -125,8 +126,8 @@ func (h *history) ask(r ration.Request) (ration.Decision, error) {
 }
 
 func (h *history) tellOracle(t *rapid.T, at int64, r ration.Request, d ration.Decision) {
-	if h.world.back && h.world.strategy != model.SlidingLog {
-		return // a window that the clock enters twice isn't counted twice
+	if h.untold() {
+		return
 	}
 	oracle := h.oracles[r.Key]
 	switch {
@@ -140,6 +141,9 @@ func (h *history) tellOracle(t *rapid.T, at int64, r ration.Request, d ration.De
 		}
 	}
 }
+
+// untold says that the oracle isn't told: a window that the clock enters twice isn't counted twice.
+func (h *history) untold() bool { return h.world.back && h.world.strategy != model.SlidingLog }
 
 // peek asks the model only: it guides what is tried next.
 func (h *history) peek(key string) ration.Decision {

@@ -138,6 +138,11 @@ func (w playWorld) play(t *rapid.T) {
 		"retry":      h.checkRetryAfter,
 		"reset":      h.checkResetAfter,
 	}
+	if w.source == ration.Redis {
+		actions["lease"] = h.lease
+		actions["give back"] = h.giveBack
+		actions["shed"] = h.shed
+	}
 	if h.dynamic {
 		actions["limits"] = h.changeLimits
 	}

@@ -65,7 +65,7 @@ func (m *Model) Do(now int64, r ration.Request, limits []ration.Limit, slots int
 	case ration.OpRefund:
 		granted := int64(0)
 		for _, p := range parts {
-			granted = max(granted, p.usage.refund(now, r.N))
+			granted = max(granted, p.usage.refund(now, r.N, newest))
 		}
 		return decide(now, 1, granted, remaining(now, parts) > 0, parts)
 	case ration.OpReset:

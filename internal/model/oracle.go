@@ -72,30 +72,53 @@ func (o *Oracle) together(last, at, w int64) bool {
 // Refund records that n units were given back at an instant: of what was granted less
 // than a window before it (or, if the clock was set back, after it) the newest.
 func (o *Oracle) Refund(at, n int64, limits []ration.Limit) {
+	o.takeBack(at, n, limits, func(_ int64, g, found *grant) bool { return found == nil || g.at >= found.at })
+}
+
+// Shed is Refund for the oldest.
+func (o *Oracle) Shed(at, n int64, limits []ration.Limit) {
+	o.takeBack(at, n, limits, func(_ int64, g, found *grant) bool { return found == nil || g.at < found.at })
+}
+
+// GiveBack is Refund for units that were granted at the instant end. Buckets may give back
+// others of the same slot; the oracle knows of no slots and takes the nearest.
+func (o *Oracle) GiveBack(at, end, n int64, limits []ration.Limit) {
+	o.takeBack(at, n, limits, func(w int64, g, found *grant) bool {
+		switch o.strategy {
+		case FixedWindow:
+			return o.together(end, g.at, w)
+		case SlidingLog:
+			return g.at == end
+		}
+		if found == nil || (g.at > end) != (found.at > end) {
+			return found == nil || g.at <= end
+		}
+		return max(g.at-end, end-g.at) < max(found.at-end, end-found.at)
+	})
+}
+
+// takeBack takes back n units that live at an instant. Of the grants that are left the one is next that is
+// better than any found so far, which may be none.
+func (o *Oracle) takeBack(at, n int64, limits []ration.Limit, better func(w int64, g, found *grant) bool) {
 	for _, l := range limits {
 		w := windowMicros(l.Window)
 		for left := n; left > 0; {
-			newest := o.newest(at, w)
-			if newest == nil {
+			var found *grant
+			for i := range o.grants[w] {
+				g := &o.grants[w][i]
+				live := g.at >= at || o.together(at, g.at, w)
+				if live && g.units > 0 && better(w, g, found) {
+					found = g
+				}
+			}
+			if found == nil {
 				break
 			}
-			part := min(left, newest.units)
-			newest.units -= part
+			part := min(left, found.units)
+			found.units -= part
 			left -= part
 		}
 	}
-}
-
-func (o *Oracle) newest(at, w int64) *grant {
-	var found *grant
-	for i := range o.grants[w] {
-		g := &o.grants[w][i]
-		live := g.at >= at || o.together(at, g.at, w)
-		if live && g.units > 0 && (found == nil || g.at >= found.at) {
-			found = g
-		}
-	}
-	return found
 }
 
 // Reset forgets what was granted under the windows of limits.

@@ -34,7 +34,7 @@ func (s Strategy) String() string {
 // batch is units charged at one time. A list of single units would say the
 // same, but a cost may be 1<<53.
 type batch struct {
-	at    int64 // log: the instant; fixed: the window's number; buckets: the slot's
+	at    int64 // log: the instant (of a lease: its end); fixed: the window's number; buckets: the slot's
 	units int64
 	seen  int64 // the latest clock since it was charged
 }
@@ -108,19 +108,27 @@ func (u *usage) charge(now, n int64) {
 	u.batches = append(u.batches, batch{at: u.cell(now), units: n, seen: now})
 }
 
-// refund takes back up to n of the units that count, newest first.
-func (u *usage) refund(now, n int64) (given int64) {
-	counting := make(map[int]bool)
+// newest is an order to take units back in.
+func newest(a, b batch) bool { return a.at > b.at }
+
+// refund takes back up to n of the units that count, the first in some order first.
+func (u *usage) refund(now, n int64, before func(a, b batch) bool) (given int64) {
+	return u.takeBack(n, before, func(b batch) bool { return u.counts(b, now) })
+}
+
+// takeBack takes back up to n of the units meant.
+func (u *usage) takeBack(n int64, before func(a, b batch) bool, meant func(batch) bool) (given int64) {
+	means := make(map[int]bool)
 	for i, b := range u.batches {
-		counting[i] = u.counts(b, now)
+		means[i] = meant(b)
 	}
 	order := make([]int, len(u.batches))
 	for i := range order {
 		order[i] = i
 	}
-	sort.SliceStable(order, func(i, j int) bool { return u.batches[order[i]].at > u.batches[order[j]].at })
+	sort.SliceStable(order, func(i, j int) bool { return before(u.batches[order[i]], u.batches[order[j]]) })
 	for _, i := range order {
-		if !counting[i] {
+		if !means[i] {
 			continue
 		}
 		part := min(n-given, u.batches[i].units)
