@@ -36,6 +36,7 @@ type lane struct {
 	closed  bool
 	idle    chan struct{} // closed when closed and nothing is under way
 	notes   []any         // events for the observer, to be told without the lock
+	telling bool          // a goroutine is at it
 }
 
 // run is one trip to the server.
@@ -237,7 +238,7 @@ func (ln *lane) drive(r *run) {
 				c.answer(nil)
 			}
 		}
-		ln.store.tell(notes)
+		ln.tell(notes)
 		if r.calls >= crowded*len(r.items) {
 			runtime.Gosched() // those just answered may ask again, and join the next run
 		}
@@ -329,7 +330,7 @@ func (ln *lane) expire() {
 	ln.lookAround()
 	notes := ln.collect()
 	ln.mu.Unlock()
-	ln.store.tell(notes)
+	ln.tell(notes)
 }
 
 func (ln *lane) lookAround() {

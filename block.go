@@ -76,22 +76,10 @@ func (s *subject) current(bound []boundLimit) *block {
 		return nil
 	}
 	b := s.block.Load()
-	if b == nil || &b.bound[0] != &bound[0] && !equalBound(b.bound, bound) {
+	if b == nil || &b.bound[0] != &bound[0] && !sameCounts(b.bound, bound) {
 		return nil
 	}
 	return b
-}
-
-func equalBound(a, b []boundLimit) bool {
-	if !sameLimits(a, b) {
-		return false
-	}
-	for i := range a {
-		if a[i].base != b[i].base {
-			return false
-		}
-	}
-	return true
 }
 
 // left is what the block holds; s may be nil.

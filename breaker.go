@@ -36,6 +36,7 @@ var defaultBreaker = Breaker{Failures: 3, Cooldown: 100 * time.Millisecond, MaxC
 // MaxCooldown below the Cooldown, are ErrInvalidOption.
 func WithBreaker(b Breaker) Option {
 	return optionFunc(func(o *options) error {
+		b := b // an option may be used again, and at the same time
 		if b.Failures < 0 || b.Failures > math.MaxInt32 || b.Cooldown < 0 || b.MaxCooldown < 0 {
 			return fmt.Errorf("%w: WithBreaker: %+v has a number out of range", ErrInvalidOption, b)
 		}

@@ -84,5 +84,5 @@ func (ln *lane) carry(r *run) {
 	notes := ln.collect()
 	ln.mu.Unlock()
 	r.items[0].calls[0].answer(nil)
-	ln.store.tell(notes)
+	ln.tell(notes)
 }

@@ -3,6 +3,7 @@ package ration
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -107,9 +108,15 @@ func (c *denyCache) refuses(r *Request, bound []boundLimit, d *Decision) (refuse
 		return false, mark
 	}
 	now := c.store.since()
-	if now >= e.until || !sameLimits(e.bound, bound) {
+	if now >= e.until || !sameCounts(e.bound, bound) {
 		return false, mark
 	}
+	e.tell(r, bound, now, d)
+	return true, mark
+}
+
+// tell makes d the refusal as it is now, for a call that costs at least as much.
+func (e *denial) tell(r *Request, bound []boundLimit, now time.Duration, d *Decision) {
 	*d = e.decision
 	d.Source = DenyCache
 	ago := e.decision.RetryAfter - (e.retry - now)
@@ -126,11 +133,31 @@ func (c *denyCache) refuses(r *Request, bound []boundLimit, d *Decision) (refuse
 		}
 	}
 	for i := range bound {
-		if r.Op == OpAllow && r.N > bound[i].args.units {
-			d.RetryAfter = Never
+		if r.Op != OpAllow || r.N <= bound[i].args.units {
+			continue
+		}
+		if len(d.Limits) > 0 {
+			if d.RetryAfter != Never { // the first that never lets it pass decides
+				d.Limit = d.Limits[i].Limit
+			}
+			d.Limits[i].RetryAfter = Never
+		}
+		d.RetryAfter = Never
+	}
+}
+
+// sameCounts says whether limits have the same numbers and are counted in the same keys:
+// windows that are cut alike aren't.
+func sameCounts(a, b []boundLimit) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].args != b[i].args || a[i].base != b[i].base {
+			return false
 		}
 	}
-	return true, mark
+	return true
 }
 
 // remember stores a refusal by Redis of a call that began at a time, unless the subject's
@@ -140,6 +167,7 @@ func (c *denyCache) remember(r *Request, bound []boundLimit, d *Decision, began 
 		return
 	}
 	e := &denial{bound: bound, cost: least(r), decision: *d}
+	e.decision.Limits = slices.Clone(d.Limits) // the caller may do with its own what it likes
 	e.retry = began + d.RetryAfter
 	e.until = began + min(d.RetryAfter, DenyCacheTime)
 	sh := c.shard(r.Key)
@@ -153,13 +181,13 @@ func (c *denyCache) remember(r *Request, bound []boundLimit, d *Decision, began 
 	switch {
 	case old == nil && len(sh.entries) >= c.room:
 		evicted = sh.evict(now)
-		sh.entries[strings.Clone(r.Key)] = e
 	case old == nil:
 		c.count.Add(1)
-		sh.entries[strings.Clone(r.Key)] = e
-	case e.cost <= old.cost || now >= old.until || !sameLimits(old.bound, bound):
-		sh.entries[r.Key] = e
+	case e.cost > old.cost && now < old.until && sameCounts(old.bound, bound):
+		sh.mu.Unlock()
+		return // the old one holds for more calls
 	}
+	sh.entries[strings.Clone(r.Key)] = e // an assignment keeps the new key, which is the caller's
 	sh.mu.Unlock()
 	if o := c.store.opts.observer; o != nil {
 		o.Cached(CacheEvent{Entries: int(c.count.Load()), Stored: true, Evicted: evicted})

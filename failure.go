@@ -127,12 +127,19 @@ func classify(err error) FailureClass {
 		return classifyReply(reply.Error())
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return ClassTimeout
+	case strings.Contains(err.Error(), "redis: can't parse"), strings.Contains(err.Error(), "redis: invalid reply"):
+		return ClassReply // go-redis has no type for it
 	}
 	return ClassConnection
 }
 
+// classifyReply goes by the error's code. Before Redis 7 that of a command inside the script
+// comes after the script's own error.
 func classifyReply(text string) FailureClass {
-	code, _, _ := strings.Cut(text, " ")
+	code, rest, _ := strings.Cut(text, " ")
+	if _, inner, ok := strings.Cut(rest, ": -"); ok && code == "ERR" {
+		code, _, _ = strings.Cut(inner, " ")
+	}
 	switch code {
 	case "LOADING", "BUSY":
 		return ClassLoading
@@ -143,9 +150,6 @@ func classifyReply(text string) FailureClass {
 	case "CLUSTERDOWN", "CROSSSLOT", "MOVED", "ASK", "TRYAGAIN":
 		return ClassCluster
 	case "OOM":
-		return ClassMemory
-	}
-	if strings.Contains(text, "OOM command not allowed") { // from a command inside the script
 		return ClassMemory
 	}
 	return ClassReply

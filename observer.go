@@ -138,19 +138,31 @@ func (ln *lane) note(e any) {
 	}
 }
 
+// collect takes the events for tell, with the lane's lock held. While another goroutine is
+// telling they are left to it, so that the observer hears them in their order.
 func (ln *lane) collect() []any {
+	if ln.telling {
+		return nil
+	}
 	notes := ln.notes
-	ln.notes = nil
+	ln.notes, ln.telling = nil, len(notes) > 0
 	return notes
 }
 
-func (s *Store) tell(notes []any) {
-	for _, e := range notes {
-		switch e := e.(type) {
-		case FailureEvent:
-			s.opts.observer.Failed(e)
-		case BreakerEvent:
-			s.opts.observer.BreakerChanged(e)
+// tell tells the observer what was collected, and what has come up meanwhile.
+func (ln *lane) tell(notes []any) {
+	for len(notes) > 0 {
+		for _, e := range notes {
+			switch e := e.(type) {
+			case FailureEvent:
+				ln.store.opts.observer.Failed(e)
+			case BreakerEvent:
+				ln.store.opts.observer.BreakerChanged(e)
+			}
 		}
+		ln.mu.Lock()
+		ln.telling = false
+		notes = ln.collect()
+		ln.mu.Unlock()
 	}
 }

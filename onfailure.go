@@ -82,7 +82,14 @@ var errDeadline error = &backendError{class: ClassTimeout, cause: fmt.Errorf("%w
 // overdue turns the end of a caller's deadline into a failure of Redis where it's one that the
 // failure rule is for.
 func (s *Store) overdue(ctx context.Context, err error, began time.Duration) error {
-	if s.opts.onFailure != FailError && errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil && s.since()-began >= stalled {
+	if s.opts.onFailure == FailError || ctx.Err() == nil || !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	waited := s.since() - began
+	if deadline, ok := ctx.Deadline(); ok {
+		waited += time.Until(deadline) // it's no fault of Redis that we woke up late
+	}
+	if waited >= stalled {
 		return errDeadline
 	}
 	return err
@@ -92,14 +99,7 @@ func (s *Store) overdue(ctx context.Context, err error, began time.Duration) err
 func (l *redisLimiter) fail(r Request, limits []Limit, cause error, d *Decision) error {
 	rule := l.store.opts.onFailure
 	if rule > 0 {
-		scaled := make([]Limit, len(limits))
-		for i, lim := range limits {
-			scaled[i] = lim
-			if lim.Units > 0 {
-				scaled[i].Units = max(1, lim.Units/int64(rule))
-			}
-		}
-		l.local.answer(&r, l.local.bind(nil, scaled), d)
+		l.decideLocally(r, limits, d)
 	}
 	if rule == FailError || r.Op == OpReset {
 		*d = Decision{}
@@ -110,9 +110,30 @@ func (l *redisLimiter) fail(r Request, limits []Limit, cause error, d *Decision)
 	case FailOpen:
 		d.open(r, limits)
 	case FailClosed:
-		d.Source, d.RetryAfter = Failure, max(time.Millisecond, l.store.lanes.of(r.Key).breaker.wait())
+		d.Source, d.RetryAfter = Failure, l.askAgain(r.Key)
 	}
 	return nil
+}
+
+// askAgain is when Redis will be asked again.
+func (l *redisLimiter) askAgain(key string) time.Duration {
+	return max(time.Millisecond, l.store.lanes.of(key).breaker.wait())
+}
+
+// decideLocally answers by the ring.
+func (l *redisLimiter) decideLocally(r Request, limits []Limit, d *Decision) {
+	shares, possible := make([]Limit, len(limits)), true
+	for i, lim := range limits {
+		shares[i] = lim
+		if lim.Units > 0 {
+			shares[i].Units = max(1, lim.Units/int64(l.store.opts.onFailure))
+		}
+		possible = possible && lim.Units > 0 && (r.Op != OpAllow || r.N <= lim.Units)
+	}
+	l.local.answer(&r, l.local.bind(nil, shares), d)
+	if d.RetryAfter == Never && possible {
+		d.RetryAfter = l.askAgain(r.Key) // more than the share may pass when Redis is back
+	}
 }
 
 // open lets a call through that a policy with nothing counted would.

@@ -60,7 +60,9 @@ func newRedisLimiter(s *Store, p Policy, st strategy) (Limiter, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.local = local.(*localLimiter)
+		// As in Redis, limiters of one name and strategy share their counts.
+		shared, _ := s.rings.LoadOrStore(fmt.Sprintf("%s:%s:%d", p.Name, l.code, p.slots()), local)
+		l.local = shared.(*localLimiter)
 	}
 	return l, nil
 }
@@ -140,6 +142,9 @@ func (l *redisLimiter) answerUnder(ctx context.Context, r Request, limits []Limi
 	}
 	if _, failed := err.(*backendError); failed {
 		return l.fail(r, limits, err, d)
+	}
+	if err == nil && r.Op == OpReset && l.local != nil {
+		l.decideLocally(r, limits, &Decision{})
 	}
 	return err
 }

@@ -134,8 +134,11 @@ func (s *Store) send(ctx context.Context, trips []*trip, command string) {
 // land decodes a trip's reply, or fails its items.
 func (s *Store) land(t *trip) {
 	reply, err := t.cmd.Slice()
-	if err == nil {
+	switch {
+	case err == nil:
 		err = decode(reply, t.items)
+	case t.cmd.Err() == nil:
+		err = fmt.Errorf("%w: %w", errReply, err)
 	}
 	if err != nil {
 		s.fail(t.items, err)

@@ -29,6 +29,7 @@ type Store struct {
 	lanes    *lanes
 	calls    sync.Pool // of *call
 	caches   sync.Map  // policy and code to *denyCache
+	rings    sync.Map  // policy, code and slots to *localLimiter, for FailLocal
 
 	mu    sync.Mutex
 	tiers []func() // close the tiers that live on this store
