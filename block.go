@@ -8,21 +8,14 @@ import (
 
 // take takes n units out of the block, or if part is welcome as many as there are.
 func (b *block) take(now time.Duration, n int64, part bool) int64 {
-	if now >= b.expires {
-		return 0
-	}
-	if n <= b.size { // else it can't fit, and many such would overflow
-		if b.left.Add(-n) >= 0 {
-			return n
-		}
-		b.left.Add(n)
-	}
-	for part {
+	for now < b.expires {
 		left := b.left.Load()
-		if left <= 0 {
+		k := min(left, n)
+		if k <= 0 || k < n && !part {
 			break
 		}
-		if k := min(left, n); b.left.CompareAndSwap(left, left-k) {
+		// Never less than what is there, for a moment either: what ends the block takes left as it finds it.
+		if b.left.CompareAndSwap(left, left-k) {
 			return k
 		}
 	}
@@ -97,11 +90,11 @@ func (s *subject) note(n int64, now, hold time.Duration) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now-s.since > 2*hold && s.block.Load() == nil {
+	if s.since == 0 || now-s.since > 2*hold && s.block.Load() == nil {
 		s.since, s.calls, s.units, s.size = now, 0, 0, 0
 	}
 	s.calls++
-	s.units += n
+	s.units = min(s.units+min(n, MaxUnits), MaxUnits)
 	s.cost = max(1, s.units/s.calls)
 	return s.calls >= worthwhile && now >= s.later
 }
@@ -156,6 +149,20 @@ func (s *subject) lapse(later time.Duration) {
 	}
 }
 
+// drop gives back a block that was taken under other limits.
+func (t *leaseTier) drop(s *subject, bound []boundLimit) {
+	if s == nil {
+		return
+	}
+	if old := s.block.Load(); old != nil && !sameCounts(old.bound, bound) {
+		t.start(func() { // or else close gives it back
+			if s.block.CompareAndSwap(old, nil) {
+				t.giveBack(s.key, old)
+			}
+		})
+	}
+}
+
 // fetch has the next block come, unless one is under way.
 func (t *leaseTier) fetch(s *subject, limits []Limit, bound []boundLimit) {
 	if !s.asking.CompareAndSwap(false, true) {
@@ -198,10 +205,10 @@ func (t *leaseTier) fetchNow(s *subject, limits []Limit, bound []boundLimit) {
 	t.event(LeaseEvent{Policy: t.global.policy.Name, Taken: got.units})
 	old, ok := t.install(s, b, now, voids)
 	if old != nil {
-		t.giveBack(s.key, old)
+		_ = t.giveBack(s.key, old)
 	}
 	if !ok {
-		t.giveBack(s.key, b)
+		_ = t.giveBack(s.key, b)
 	}
 }
 
@@ -236,7 +243,7 @@ func (t *leaseTier) install(s *subject, b *block, now time.Duration, voids int) 
 	b.timer = time.AfterFunc(b.expires-now, func() {
 		t.start(func() { // or else close gives it back
 			if s.block.CompareAndSwap(b, nil) {
-				t.giveBack(s.key, b)
+				_ = t.giveBack(s.key, b)
 			}
 		})
 	})
@@ -246,10 +253,10 @@ func (t *leaseTier) install(s *subject, b *block, now time.Duration, voids int) 
 
 // giveBack ends a block and gives its unused units back, once: should that fail Redis
 // counts them until their window ends.
-func (t *leaseTier) giveBack(key string, b *block) {
+func (t *leaseTier) giveBack(key string, b *block) error {
 	unused := b.finish()
 	if unused == 0 {
-		return
+		return nil
 	}
 	back, err := t.global.giveBack(context.Background(), key, b.bound, unused, b.end)
 	if err != nil {
@@ -258,6 +265,7 @@ func (t *leaseTier) giveBack(key string, b *block) {
 		t.global.denied.clear(key)
 	}
 	t.event(LeaseEvent{Policy: t.global.policy.Name, Unused: unused, Lost: unused - back})
+	return err
 }
 
 func (t *leaseTier) event(e LeaseEvent) {
@@ -278,12 +286,37 @@ func (t *leaseTier) instances() int64 {
 // returners is how many blocks are given back at once on Close, so that they share runs.
 const returners = 64
 
-// close gives back all that is held and waits for what is under way.
+// close gives back all that is held and waits for what is under way, both at once, so that it takes no
+// longer than a call's budget where Redis doesn't answer.
 func (t *leaseTier) close() {
 	t.mu.Lock()
-	t.closed = true
+	t.closed = true // nothing is installed from now on
 	t.mu.Unlock()
-	t.work.Wait()
+	var all sync.WaitGroup
+	all.Go(t.work.Wait)
+	if t.beat != nil {
+		all.Go(t.beat.close)
+	}
+	room := make(chan struct{}, returners)
+	var silent sync.Map // lanes whose server gave no answer: the rest isn't tried there
+	for s, b := range t.release() {
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			ln := t.store.lanes.of(s.key)
+			if _, is := silent.Load(ln); is {
+				unused := b.finish()
+				t.event(LeaseEvent{Policy: t.global.policy.Name, Unused: unused, Lost: unused})
+			} else if t.giveBack(s.key, b) != nil {
+				silent.Store(ln, true)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// release takes all blocks from their subjects.
+func (t *leaseTier) release() map[*subject]*block {
 	held := map[*subject]*block{}
 	for i := range t.shards {
 		sh := &t.shards[i]
@@ -295,17 +328,5 @@ func (t *leaseTier) close() {
 		}
 		sh.mu.RUnlock()
 	}
-	var all sync.WaitGroup
-	room := make(chan struct{}, returners)
-	for s, b := range held {
-		room <- struct{}{}
-		all.Go(func() {
-			t.giveBack(s.key, b)
-			<-room
-		})
-	}
-	all.Wait()
-	if t.beat != nil {
-		t.beat.close()
-	}
+	return held
 }

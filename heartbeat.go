@@ -3,6 +3,7 @@ package ration
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,13 +21,14 @@ const (
 // beats once a second while use is called; unused it stops, and its place is free again after beatTerm.
 type heartbeat struct {
 	store  *Store
+	id     string // no other tier has it
 	key    string
 	places int
 
 	used  atomic.Bool  // since the last beat
 	count atomic.Int64 // instances there when last told, this one included
 	until atomic.Int64 // on the store's clock: it has a place until then
-	away  atomic.Bool  // the last beat failed
+	away  atomic.Int64 // likewise, since Redis gives no answer and it had one
 
 	wanted, lingers atomic.Int64 // for how long its place is to stay taken afterwards; as Redis knows it
 
@@ -40,7 +42,8 @@ type heartbeat struct {
 func newHeartbeat(g *redisLimiter, places int) *heartbeat {
 	return &heartbeat{
 		store: g.store, places: places,
-		key: keyBase(g.store.opts.prefix, g.policy.Name, "in1", int64(places)) + "instances}",
+		id:  g.store.id + strconv.FormatUint(g.store.beats.Add(1), 36),
+		key: keyBase(g.store.opts.prefix, g.policy.Name, "in1."+g.code, int64(places)) + "instances}",
 	}
 }
 
@@ -58,11 +61,11 @@ func (h *heartbeat) linger(d time.Duration) bool {
 // instances is how many there are, 1 before it's known.
 func (h *heartbeat) instances() int64 { return max(1, h.count.Load()) }
 
-// placed says whether this instance has a place. While Redis is away it keeps the one it
+// placed says whether this instance has a place. While beat after beat fails it keeps the one it
 // had, for nobody else can be given it.
 func (h *heartbeat) placed() bool {
 	until := h.until.Load()
-	return until != 0 && (int64(h.store.since()) < until || h.away.Load())
+	return until != 0 && int64(h.store.since()) < max(until, h.away.Load())
 }
 
 // use says that the limiter is in use.
@@ -95,7 +98,9 @@ func (h *heartbeat) beat() {
 	if !on {
 		return
 	}
-	h.send(beatTerm)
+	ctx, cancel := context.WithTimeout(context.Background(), h.store.opts.timeout)
+	defer cancel()
+	h.send(ctx, beatTerm)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -106,14 +111,16 @@ func (h *heartbeat) beat() {
 }
 
 // send sends a beat, after which this instance counts as there for so long.
-func (h *heartbeat) send(stay time.Duration) {
+func (h *heartbeat) send(ctx context.Context, stay time.Duration) {
 	began, linger := h.store.since(), h.wanted.Load()
-	ctx, cancel := context.WithTimeout(context.Background(), h.store.opts.timeout)
-	defer cancel()
-	args := []any{h.store.id, stay.Microseconds(), time.Duration(linger + 999).Microseconds(), h.places}
+	args := []any{h.id, stay.Microseconds(), time.Duration(linger + 999).Microseconds(), h.places}
 	count, placed, err := h.store.runBeat(ctx, h.key, args)
 	if err != nil {
-		h.away.Store(true)
+		// Until the next beat must have failed. An instance that was stopped meanwhile finds that past: its
+		// place may be somebody else's. So does one that had lost it when the beat began.
+		if int64(began) < max(h.until.Load(), h.away.Load()) {
+			h.away.Store(int64(began + 2*h.store.opts.timeout + 3*beatEvery/2))
+		}
 		return
 	}
 	h.count.Store(count)
@@ -123,11 +130,13 @@ func (h *heartbeat) send(stay time.Duration) {
 	} else {
 		h.until.Store(0)
 	}
-	h.away.Store(false)
+	h.away.Store(0)
 }
 
-// close stops beating and leaves.
+// close stops beating and leaves, all within one budget.
 func (h *heartbeat) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), h.store.opts.timeout)
+	defer cancel()
 	h.mu.Lock()
 	h.closed = true
 	if h.timer != nil && h.timer.Stop() {
@@ -136,8 +145,9 @@ func (h *heartbeat) close() {
 	began := h.count.Load() > 0
 	h.mu.Unlock()
 	h.working.Wait()
+	h.until.Store(0) // before it's told: the place is somebody else's a window after that
 	if began {
-		h.send(0)
+		h.send(ctx, 0)
 	}
 	h.until.Store(0)
 }
@@ -151,6 +161,11 @@ func (s *Store) runBeat(ctx context.Context, key string, args []any) (count int6
 	}
 	answers := make(chan answer, 1)
 	go func() {
+		defer func() {
+			if p := recover(); p != nil { // a hook of the caller's client, as in execute
+				answers <- answer{err: fmt.Errorf("%w: %v", errPanic, p)}
+			}
+		}()
 		argv := append(s.header(beatScript), args...)
 		reply, err := s.rdb.EvalSha(ctx, beatScript.sha, []string{key}, argv...).Int64Slice()
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {

@@ -34,6 +34,10 @@ const (
 	tierShards = 64
 	// maxTierSubjects is the most subjects of a shard. What is more goes to Redis call by call.
 	maxTierSubjects = 2048
+	// sweepEvery is how often a shard that is full is looked through: or else each new name would cost that.
+	sweepEvery = 100 * time.Millisecond
+	// longestHeld is the longest subject, in bytes, that gets blocks, so that the table is bounded in bytes too.
+	longestHeld = 512
 	// worthwhile is the number of calls in a hold from which on a subject gets blocks.
 	worthwhile = 4
 )
@@ -41,7 +45,8 @@ const (
 type tierShard struct {
 	mu       sync.RWMutex
 	subjects map[string]*subject
-	_        [32]byte
+	swept    time.Duration // when it was last looked through
+	_        [24]byte
 }
 
 // subject is what this instance knows of one.
@@ -126,7 +131,9 @@ func (t *leaseTier) answer(ctx context.Context, r Request, limits []Limit, bound
 	}
 	var part int64
 	b := s.current(bound)
-	if b != nil {
+	if b == nil {
+		t.drop(s, bound)
+	} else {
 		now := t.store.since()
 		part = b.take(now, r.N, r.Op == OpAllowUpTo || r.N <= fewest(limits))
 		if (now >= b.renew || b.left.Load() <= b.low) && !b.lapses.Load() {
@@ -155,7 +162,7 @@ func (t *leaseTier) ask(ctx context.Context, r Request, s *subject, b *block, pa
 		return nil // what was taken is granted
 	case r.Op == OpAllowUpTo:
 		d.Granted += part
-		d.Allowed, d.RetryAfter = true, 0
+		d.allow()
 	case err == nil && d.Allowed:
 		d.Granted += part
 	default:
@@ -209,7 +216,15 @@ func (d *Decision) add(r Request, left int64) {
 		d.Limits[i].Remaining += left
 	}
 	if r.Op == OpPeek || r.Op == OpRefund {
-		d.Allowed, d.RetryAfter = true, 0
+		d.allow()
+	}
+}
+
+// allow makes a refusal none.
+func (d *Decision) allow() {
+	d.Allowed, d.RetryAfter = true, 0
+	for i := range d.Limits {
+		d.Limits[i].RetryAfter = 0
 	}
 }
 
@@ -224,7 +239,7 @@ func (t *leaseTier) find(key string) *subject {
 
 // subject finds or makes a subject; nil if there is no room for it.
 func (t *leaseTier) subject(key string) *subject {
-	if s := t.find(key); s != nil {
+	if s := t.find(key); s != nil || len(key) > longestHeld {
 		return s
 	}
 	sh := &t.shards[maphash.String(t.seed, key)%tierShards]
@@ -244,6 +259,10 @@ func (t *leaseTier) subject(key string) *subject {
 // sweep throws out subjects that hold nothing and weren't asked for lately.
 func (t *leaseTier) sweep(sh *tierShard) {
 	now := t.store.since()
+	if sh.swept > 0 && now-sh.swept < sweepEvery {
+		return
+	}
+	sh.swept = now
 	for key, s := range sh.subjects {
 		if s.retire(now) {
 			delete(sh.subjects, key)

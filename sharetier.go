@@ -75,10 +75,18 @@ func (t *shareTier) deal(limits []Limit) split {
 	for i, lim := range limits {
 		share[i], pool[i] = lim, lim
 		share[i].Units = min(lim.Units, int64(float64(lim.Units)*t.opts.part)) / n
+		if lim.Units-n*share[i].Units < n && share[i].Units > 0 {
+			share[i].Units-- // FailLocal gives each instance one of the pool's at least
+		}
 		pool[i].Units = lim.Units - n*share[i].Units
 		s.window = max(s.window, lim.Window)
 	}
 	s.share, s.bound = t.ring.bind(nil, share), t.global.bind(pool)
+	for i := range s.share {
+		r := &s.share[i]
+		r.window += r.window / 64 // a fast clock of ours ends it this much sooner
+		r.width, _ = slottedWindow(t.global.policy, r.window)
+	}
 	return s
 }
 
@@ -126,9 +134,8 @@ func (d *Decision) join(own *Decision) {
 		}
 	}
 	d.ResetAfter = max(d.ResetAfter, own.ResetAfter)
-	d.Allowed = d.Allowed || own.Allowed
-	if d.Allowed {
-		d.RetryAfter = 0
+	if d.Allowed || own.Allowed {
+		d.allow()
 	} else {
 		d.RetryAfter = min(d.RetryAfter, own.RetryAfter)
 	}

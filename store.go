@@ -23,6 +23,8 @@ type Store struct {
 	id   string        // names this store's runs, no other store has it
 	runs atomic.Uint64 // number of runs so far
 
+	beats atomic.Uint64 // number of heartbeats so far
+
 	opened   time.Time
 	clock    func() time.Duration // tests put in one that runs fast or slow
 	obedient bool                 // the client ends its I/O with the context

@@ -32,8 +32,12 @@ import (
 
 var ctx = context.Background()
 
-// The proxy forgets goroutines of connections that it has cut; all others must be gone.
+// TestMain makes this process a worker, if a test has started it as one. The proxy forgets goroutines of
+// connections that it has cut; all others must be gone.
 func TestMain(m *testing.M) {
+	if exit, is := asWorker(); is {
+		os.Exit(exit)
+	}
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
 		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"))

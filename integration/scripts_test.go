@@ -81,7 +81,7 @@ func TestB79RestartUnderLoad(t *testing.T) {
 }
 
 // checkOutage demands of an error that it's ErrUnavailable and nothing else.
-func checkOutage(t *testing.T, d ration.Decision, err error) {
+func checkOutage(t testing.TB, d ration.Decision, err error) {
 	t.Helper()
 	for _, never := range []error{context.Canceled, context.DeadlineExceeded, ration.ErrMisconfigured} {
 		if errors.Is(err, never) || !errors.Is(err, ration.ErrUnavailable) || d.Allowed || d.Granted != 0 {

@@ -19,12 +19,19 @@ type watch struct {
 	// with the number of those seen so far.
 	before, after func(run int)
 
-	seen  int // commands and pipelines
-	runs  int // scripts
-	calls int // calls answered by them
-	most  int // calls in one item
-	items int
+	seen  int   // commands and pipelines
+	runs  int   // scripts
+	calls int   // calls answered by them
+	most  int   // calls in one item
+	asks  int   // items
 	sizes []int // items of each run, however many scripts it is
+	ops   map[byte]asked
+}
+
+// asked is what was asked for under one letter of scripts/driver.lua.
+type asked struct {
+	items int
+	units int64
 }
 
 func (w *watch) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -48,11 +55,11 @@ func (w *watch) around(cmds []redis.Cmder, send func() error) error {
 	w.mu.Lock()
 	run := w.seen
 	w.seen++
-	items := w.items
+	asks := w.asks
 	for _, cmd := range cmds {
 		w.count(cmd.Args())
 	}
-	w.sizes = append(w.sizes, w.items-items)
+	w.sizes = append(w.sizes, w.asks-asks)
 	before, after := w.before, w.after
 	w.mu.Unlock()
 	if before != nil {
@@ -68,16 +75,35 @@ func (w *watch) around(cmds []redis.Cmder, send func() error) error {
 // count reads a command as scripts/driver.lua does.
 func (w *watch) count(args []any) {
 	w.runs++
-	for args = args[3+args[2].(int)+w.st.header:]; len(args) > 0; w.items++ {
+	for args = args[3+args[2].(int)+w.st.header:]; len(args) > 0; w.asks++ {
 		op, limits := args[0].(string), args[2].(int)
 		calls := 1
-		if len(op) > 1 {
+		if len(op) > 1 && (op[0] == 'a' || op[0] == 'u') {
 			calls, _ = strconv.Atoi(op[1:])
 		}
+		w.note(op[0], args[1].(int64)*int64(calls))
 		w.calls += calls
 		w.most = max(w.most, calls)
 		args = args[3+3*limits:]
 	}
+}
+
+// note counts an item. The caller has the lock.
+func (w *watch) note(op byte, units int64) {
+	if w.ops == nil {
+		w.ops = map[byte]asked{}
+	}
+	w.ops[op] = asked{w.ops[op].items + 1, w.ops[op].units + units}
+}
+
+// items is how many were sent under a letter, units how many units they were for.
+func (w *watch) items(op byte) int   { return w.sent(op).items }
+func (w *watch) units(op byte) int64 { return w.sent(op).units }
+
+func (w *watch) sent(op byte) asked {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ops[op]
 }
 
 // tally is what a watch has counted so far.
@@ -86,7 +112,7 @@ type tally struct{ runs, items, calls, most int }
 func (w *watch) tally() tally {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return tally{w.runs, w.items, w.calls, w.most}
+	return tally{w.runs, w.asks, w.calls, w.most}
 }
 
 func (w *watch) runsSeen() int {

@@ -1,6 +1,6 @@
 -- The instances that use a policy, each with a place that it must renew.
 --
--- KEYS[1]  <prefix>:<policy>:in1:<places>:{instances}
+-- KEYS[1]  <prefix>:<policy>:in1.<strategy>:<places>:{instances}
 --          a sorted set; member an instance's id, score the microsecond at which its place is free again
 -- ARGV[2]  id
 -- ARGV[3]  microseconds for which it counts as there; 0: it leaves
