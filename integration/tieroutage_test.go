@@ -185,9 +185,10 @@ func TestIdleThroughAnOutageLosesItsPlace(t *testing.T) {
 	idle := share()
 	awaitShare(t, idle, "u")
 	srv.Freeze()
-	for began := time.Now(); time.Since(began) < 1500*time.Millisecond; time.Sleep(budget) { // a beat fails
+	for began := time.Now(); time.Since(began) < 1200*time.Millisecond; time.Sleep(budget) { // a beat fails
 		_, _ = idle.Peek(ctx, "u")
 	}
+	time.Sleep(3500 * time.Millisecond) // the beats end, and so does the time of its place
 	srv.Thaw()
 	other := share()
 	until(t, "the place of the idle one", func() bool {
