@@ -302,9 +302,9 @@ func (ln *lane) remove(r *run, outcome func() (first, all error)) {
 	}
 }
 
-// settle tells Close when nothing is under way any more.
+// settle tells Close when nothing is under way any more, and the observer has heard of all.
 func (ln *lane) settle() {
-	if !ln.closed || len(ln.runs) > 0 || len(ln.pending) > 0 {
+	if !ln.closed || len(ln.runs) > 0 || len(ln.pending) > 0 || len(ln.notes) > 0 || ln.telling {
 		return
 	}
 	select {

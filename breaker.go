@@ -20,7 +20,8 @@ type Breaker struct {
 	// it fails the next cool-down is twice as long. The default is 100 ms.
 	Cooldown time.Duration
 	// MaxCooldown is the longest cool-down: decisions are normal again that long, and a
-	// call's budget, after Redis is, if calls come. The default is 2 s.
+	// call's budget, after Redis is, if calls come; a second later at worst if the client's pool
+	// has given up dialing meanwhile, since go-redis then tries once a second. The default is 2 s.
 	MaxCooldown time.Duration
 }
 
@@ -52,6 +53,7 @@ func WithBreaker(b Breaker) Option {
 		if b.MaxCooldown < b.Cooldown {
 			return fmt.Errorf("%w: WithBreaker: MaxCooldown %v is below Cooldown %v", ErrInvalidOption, b.MaxCooldown, b.Cooldown)
 		}
+		b.Cooldown, b.MaxCooldown = min(b.Cooldown, MaxWindow), min(b.MaxCooldown, MaxWindow) // no clock overflows
 		o.breaker = b
 		return nil
 	})

@@ -99,7 +99,8 @@ func isMisconfigured(err error) bool {
 			return true
 		}
 	}
-	for _, sign := range []string{"unknown command", "Unknown Redis command", "can't run this command", "can't access at least one of the keys"} {
+	for _, sign := range []string{"unknown command", "Unknown Redis command", "can't run this command", "can't access at least one of the keys",
+		"Protocol error: unauthenticated"} { // what comes instead of NOAUTH where a command has many arguments
 		if strings.Contains(text, sign) {
 			return true
 		}

@@ -1,6 +1,7 @@
 package ration
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
@@ -13,6 +14,7 @@ type lanes struct {
 	store  *Store
 	first  *lane
 	slots  []atomic.Pointer[lane] // of a cluster: the lane of a hash slot, once learned
+	table  atomic.Bool            // the cluster client has its table of slots and needn't ask for it
 	mu     sync.Mutex
 	others map[any]*lane
 	closed bool
@@ -30,8 +32,17 @@ func newLanes(s *Store) *lanes {
 func (l *lanes) of(subject string) *lane {
 	switch rdb := l.store.rdb.(type) {
 	case *redis.ClusterClient:
-		if ln := l.slots[hashSlot("{"+escapeSubject(subject)+"}")].Load(); ln != nil {
+		tag := "{" + escapeSubject(subject) + "}"
+		slot := &l.slots[hashSlot(tag)]
+		if ln := slot.Load(); ln != nil {
 			return ln
+		}
+		if l.table.Load() {
+			if node, err := rdb.MasterForKey(context.Background(), tag); err == nil {
+				ln := l.at(node.Options().Addr)
+				slot.Store(ln)
+				return ln
+			}
 		}
 	case *redis.Ring:
 		if server, err := rdb.GetShardClientForKey("{" + escapeSubject(subject) + "}"); err == nil {

@@ -9,8 +9,9 @@ import (
 
 // Observer hears what a store and its limiters do, for metrics and logs; see
 // [WithObserver]. No event has a subject in it. The methods are called
-// concurrently, Decided by the goroutine of each call before it returns, the others by
-// goroutines of the store: they must be quick and must not panic. Embed
+// concurrently, Decided and Cached by the goroutine of each call before it returns, the others by
+// any, those about one server in their order: they must be quick, and must neither panic nor
+// close the store, which waits for them. Embed
 // [NopObserver] and implement what you need, so that events added later don't break you.
 type Observer interface {
 	// Decided is every call that was answered, also with an error.
@@ -163,6 +164,7 @@ func (ln *lane) tell(notes []any) {
 		ln.mu.Lock()
 		ln.telling = false
 		notes = ln.collect()
+		ln.settle()
 		ln.mu.Unlock()
 	}
 }

@@ -35,6 +35,9 @@ type Store struct {
 
 	mu    sync.Mutex
 	tiers []func() // close the tiers that live on this store
+
+	closed bool
+	ended  chan struct{} // closed when Close is done: who closes at the same time waits for it
 }
 
 // Open makes a Store of a client: *redis.Client, *redis.ClusterClient,
@@ -59,7 +62,7 @@ func Open(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
 	}
 	var id [9]byte
 	rand.Read(id[:]) // never fails
-	s := &Store{rdb: rdb, opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), opened: time.Now()}
+	s := &Store{rdb: rdb, opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), opened: time.Now(), ended: make(chan struct{})}
 	s.obedient = obeysContext(rdb)
 	s.lanes = newLanes(s)
 	s.calls.New = newCall
@@ -97,23 +100,32 @@ func isNil(v any) bool {
 // What the tiers of [NewTwoTier] hold goes back to Redis first.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	tiers := s.tiers
-	s.tiers = nil
+	tiers, again := s.tiers, s.closed
+	s.closed = true
 	s.mu.Unlock()
+	if again {
+		<-s.ended
+		return nil
+	}
 	var all sync.WaitGroup
 	for _, end := range tiers {
 		all.Go(end)
 	}
 	all.Wait()
 	s.lanes.close()
+	close(s.ended)
 	return nil
 }
 
 // adopt has Close end a tier.
 func (s *Store) adopt(end func()) {
 	s.mu.Lock()
+	closed := s.closed
 	s.tiers = append(s.tiers, end)
 	s.mu.Unlock()
+	if closed {
+		end()
+	}
 }
 
 // since is the store's own clock, monotonic, for budgets.
@@ -152,6 +164,7 @@ func (s *Store) learn(ctx context.Context, items []*item) {
 		} else if lane.Load() == nil {
 			if node, err := cluster.MasterForKey(ctx, it.keys[0]); err == nil {
 				lane.Store(s.lanes.at(node.Options().Addr))
+				s.lanes.table.Store(true)
 			}
 		}
 	}
