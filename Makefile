@@ -1,11 +1,11 @@
 # make test     everything a change must pass; installs what is missing
 # make bench    the table of figures in the README
 # make compare  ration beside its rivals, and the chart (QUICK=1: under two minutes)
-# make soak     many times the random checks of make test
+# make soak     many times the random checks of make test, and ten million simulated decisions
 GO ?= go
 export GOTOOLCHAIN ?= local
 # The modules beside the root: what they depend on is nobody's dependency.
-MODULES = benchmarks integration
+MODULES = benchmarks integration examples/frameworks
 
 .PHONY: test tools check unit fuzz bench compare soak
 
@@ -43,3 +43,4 @@ compare:
 
 soak:
 	RATION_REQUIRE_REDIS=1 RATION_CHECKS=5000 $(GO) test -race -run Property -timeout 60m .
+	RATION_DECISIONS=10000000 $(GO) test -run 'Simulation|SteadyUse' -v -timeout 120m .
