@@ -219,7 +219,7 @@ func TestHitAllocatesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		must(l.Allow(ctx, "u"))
-		now.Add(int64(time.Microsecond))
+		now.Add(1000)
 		held, _ := ration.Held(l, "u")
 		return held > 5000
 	}, 20*time.Second, time.Microsecond)

@@ -21,6 +21,7 @@ import (
 // data, or a place have been given away meanwhile, up to 2·Units can pass in a Window that straddles the switch.
 //
 // The price: shares are not passed on. Of a subject that only one of N instances is asked for, part·(N-1)/N of the units lie unused, for good.
+// New numbers from LimitsFor act on the share and the pool each: until a Window after a change the larger Units may pass.
 // Reset and Refund reach the pool and this instance's own share. Only the tier may use the global limiter's policy:
 // who asks the global limiter itself counts the pool against the whole limit.
 func WithShare(part float64) TierOption {

@@ -123,7 +123,7 @@ func TestPlaceOfALostInstance(t *testing.T) {
 // TestOutage has Redis go away and come back: what passes among the instances meanwhile, and in windows that
 // straddle a change.
 func TestOutage(t *testing.T) {
-	const instances, units = 3, 900
+	const instances, units = 3, 150
 	for name, tier := range map[string][]ration.TierOption{
 		"lease": {ration.WithInstances(instances), ration.WithHold(200 * time.Millisecond)},
 		"share": {ration.WithInstances(instances), ration.WithShare(0.6)},
@@ -149,7 +149,7 @@ func awayAndBack(tt *tierTest, strategy string, instances int, units int64, tier
 	}
 	degraded, local := 0, 0
 	ask := func(limits ...int64) {
-		for range 4 * instances {
+		for range 2 {
 			for _, in := range all {
 				at := time.Now().UnixMicro()
 				d, err := in.Allow(ctx, "u")
@@ -164,7 +164,7 @@ func awayAndBack(tt *tierTest, strategy string, instances int, units int64, tier
 				}
 			}
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 	}
 	phase := func(how simOutage, d time.Duration, quiet time.Duration) {
 		for _, in := range all {
@@ -178,15 +178,15 @@ func awayAndBack(tt *tierTest, strategy string, instances int, units int64, tier
 			}
 		}
 	}
-	phase(simUp, 2500*time.Millisecond, 0)
+	phase(simUp, 1500*time.Millisecond, 0)
 	trails[units] = model.NewTrail(modelOf[strategy], time.Second) // what passed before isn't part of the outage
-	phase(simRefuses, 3500*time.Millisecond, 300*time.Millisecond) // the blocks that are held end meanwhile
+	phase(simRefuses, 2500*time.Millisecond, 300*time.Millisecond) // the blocks that are held end meanwhile
 	require.NoError(tt, trails[units].Check(), "during the outage")
 	require.Positive(tt, degraded)
 	if all[0].placedIn() {
 		require.Positive(tt, local, "the shares went on")
 	}
-	phase(simUp, 4*time.Second, 4*time.Second)
+	phase(simUp, 2500*time.Millisecond, 2500*time.Millisecond)
 	require.NoError(tt, trails[2*units].Check(), "over a change")
 	first := time.Now().Add(-time.Second).UnixMicro()
 	require.Positive(tt, trails[2*units].Units(first, first+1e6), "nothing passes after the outage")

@@ -20,7 +20,7 @@ import (
 // after it. A block is as large as this instance's own recent use of that subject, and never more than
 // what remains divided by twice the number of instances ([WithInstances]); it's taken ahead of need, so
 // that a steady caller doesn't wait. A subject that is asked for less than four times a hold, or has little left, is
-// asked for in Redis call by call. Units unused at the hold's end are given back, on [Store.Close] too.
+// asked for in Redis call by call, and so is one of more than 512 bytes. Units unused at the hold's end are given back, on [Store.Close] too.
 //
 // What is paid: a unit is counted for up to a hold longer than by the global limiter alone, and
 // what a block still holds is kept from other instances, for no longer than the hold: at most 1/2 of what remained when it
@@ -34,7 +34,7 @@ import (
 // A Decision from memory says Source Lease (or Ring, under Share), and its Remaining is what is left of the
 // block and what Redis had left when last asked. Refund gives back to the block what was spent of it, and beyond that
 // the oldest units counted, since newer ones may be held and not yet used. Reset forgets
-// this instance's block; those of others can still be spent until their hold ends.
+// this instance's block; those of others can still be spent, or given back, until their hold ends.
 // When Redis fails a block is spent until its hold ends, then the failure rule of the store decides.
 //
 // It fails with ErrInvalidClient if global isn't such a limiter, and ErrInvalidOption. The tier belongs to
