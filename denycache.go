@@ -104,7 +104,7 @@ func (c *denyCache) refuses(r *Request, bound []boundLimit, d *Decision) (refuse
 	mark = sh.cleared
 	sh.mu.RUnlock()
 	cost := least(r)
-	if e == nil || cost < e.cost {
+	if e == nil || cost < e.cost || c.store.closed.Load() {
 		return false, mark
 	}
 	now := c.store.since()

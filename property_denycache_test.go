@@ -119,3 +119,16 @@ func (p *cachePair) ask(t *rapid.T, r ration.Request) {
 	require.Len(t, got.Limits, len(want.Limits))
 	requireSettled(t, got)
 }
+
+func TestDenyCacheAfterClose(t *testing.T) {
+	store, err := ration.Open(backends["miniredis"](t).rdb, ration.WithDenyCache(10))
+	require.NoError(t, err)
+	l, err := ration.NewFixedWindow(store, minute(1))
+	require.NoError(t, err)
+	must(l.Allow(ctx, "u"))
+	must(l.Allow(ctx, "u"))
+	require.Equal(t, ration.DenyCache, must(l.Allow(ctx, "u")).Source)
+	require.NoError(t, store.Close())
+	_, err = l.Allow(ctx, "u")
+	require.ErrorIs(t, err, ration.ErrClosed)
+}

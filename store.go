@@ -36,7 +36,7 @@ type Store struct {
 	mu    sync.Mutex
 	tiers []func() // close the tiers that live on this store
 
-	closed bool
+	closed atomic.Bool
 	ended  chan struct{} // closed when Close is done: who closes at the same time waits for it
 }
 
@@ -100,8 +100,7 @@ func isNil(v any) bool {
 // What the tiers of [NewTwoTier] hold goes back to Redis first.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	tiers, again := s.tiers, s.closed
-	s.closed = true
+	tiers, again := s.tiers, s.closed.Swap(true)
 	s.mu.Unlock()
 	if again {
 		<-s.ended
@@ -120,7 +119,7 @@ func (s *Store) Close() error {
 // adopt has Close end a tier.
 func (s *Store) adopt(end func()) {
 	s.mu.Lock()
-	closed := s.closed
+	closed := s.closed.Load()
 	s.tiers = append(s.tiers, end)
 	s.mu.Unlock()
 	if closed {
