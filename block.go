@@ -22,8 +22,18 @@ func (b *block) take(now time.Duration, n int64, part bool) int64 {
 	return 0
 }
 
-// putBack undoes a take.
-func (b *block) putBack(n int64) { b.left.Add(n) }
+// putBack undoes a take, unless the block is over.
+func (b *block) putBack(n int64) bool {
+	for {
+		left := b.left.Load()
+		if left < 0 {
+			return false
+		}
+		if b.left.CompareAndSwap(left, left+n) {
+			return true
+		}
+	}
+}
 
 // unspend gives back up to n units that were taken out of a block which can still be spent.
 func (b *block) unspend(now time.Duration, n int64) int64 {
@@ -109,6 +119,7 @@ func (s *subject) void() {
 	b := s.block.Swap(nil)
 	s.mu.Unlock()
 	if b != nil {
+		b.void.Store(true)
 		b.finish()
 	}
 }
@@ -251,10 +262,12 @@ func (t *leaseTier) install(s *subject, b *block, now time.Duration, voids int) 
 	return s.block.Swap(b), true
 }
 
-// giveBack ends a block and gives its unused units back, once: should that fail Redis
-// counts them until their window ends.
-func (t *leaseTier) giveBack(key string, b *block) error {
-	unused := b.finish()
+// giveBack ends a block and gives its unused units back.
+func (t *leaseTier) giveBack(key string, b *block) error { return t.giveUnits(key, b, b.finish()) }
+
+// giveUnits gives units of a block that's over back, once: should that fail Redis counts them until their
+// window ends.
+func (t *leaseTier) giveUnits(key string, b *block, unused int64) error {
 	if unused == 0 {
 		return nil
 	}

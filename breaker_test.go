@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -265,64 +266,76 @@ func TestBreakerHearsOfARunOnce(t *testing.T) {
 	}
 }
 
-// While it's open a call sends nothing and opens no connection, of any op and under any rule, and
-// takes less than 5 µs.
-func TestOpenBreakerSendsNothing(t *testing.T) {
-	for _, rule := range rules {
-		w := offline(t, refused)
-		l := w.limiter(w.store(ration.WithOnFailure(rule), ration.WithBreaker(ration.Breaker{Cooldown: math.MaxInt64})), ration.PerHour(1e9))
-		for range 3 {
-			_, _ = l.Allow(ctx, "u")
+// What waits when the breaker opens isn't sent any more.
+func TestBreakerKeepsBackWhatWaits(t *testing.T) {
+	inBubble(t, func(w *world) {
+		store := w.store(ration.WithOnFailure(ration.FailClosed), ration.WithBatch(ration.Batch{Runs: 1, Items: 8}), ration.WithBreaker(ration.Breaker{Failures: 1}))
+		l := w.limiter(store, ration.PerHour(5))
+		w.spoil(silence)
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				d := must(l.Allow(ctx, fmt.Sprint(i)))
+				require.Equal(w, ration.ClassTimeout, ration.ClassOf(d.Cause))
+				require.Equal(w, 100*time.Millisecond, time.Since(began))
+			})
 		}
-		if d, _ := l.Allow(ctx, "u"); rule == ration.FailClosed {
-			require.Greater(t, d.RetryAfter, 10000*time.Hour)
-		}
-		require.Len(t, w.take(), 3)
-		var batches []time.Duration
-		for range 200 {
-			began := time.Now()
-			for range 100 {
-				_, _ = l.Allow(ctx, "u")
-			}
-			batches = append(batches, time.Since(began)/100)
-		}
-		for _, r := range everyRequest {
-			r.Key = "u"
-			_, _ = r.Do(ctx, l)
-		}
-		require.Empty(t, w.take())
-		require.Zero(t, w.dials.Load())
-		slices.Sort(batches)
-		t.Logf("%v: %v", rule, batches[len(batches)/2])
-		require.Less(t, batches[len(batches)/2], 5*time.Microsecond, rule)
-	}
+		all.Wait()
+		require.Len(w, w.take(), 1)
+	})
 }
 
-func TestBreakerOptions(t *testing.T) {
-	w := offline(t, refused)
-	for _, b := range []ration.Breaker{
-		{Failures: -1}, {Failures: math.MaxInt32 + 1}, {Cooldown: -1}, {MaxCooldown: -1}, {Failures: math.MinInt},
-		{Cooldown: 2, MaxCooldown: 1}, {MaxCooldown: 99 * time.Millisecond},
-	} {
-		_, err := ration.Open(w.rdb, ration.WithBreaker(b))
-		require.ErrorIs(t, err, ration.ErrInvalidOption, "%+v", b)
-	}
-}
-
-func BenchmarkOpenBreaker(b *testing.B) {
-	for _, rule := range rules {
-		b.Run(rule.String(), func(b *testing.B) {
-			rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
-			defer rdb.Close()
-			store, err := ration.Open(rdb, ration.WithOnFailure(rule), ration.WithBreaker(ration.Breaker{Failures: 1, Cooldown: time.Hour}))
-			require.NoError(b, err)
-			l, err := ration.NewFixedWindow(store, ration.Policy{Name: "p", Limits: []ration.Limit{ration.PerHour(10)}})
-			require.NoError(b, err)
-			_, _ = l.Allow(ctx, "u")
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = l.Allow(ctx, "u")
+// A run of which a part was answered is no failed one: Redis is there.
+func TestBreakerAndRunsThatFailInPart(t *testing.T) {
+	inBubble(t, func(w *world) {
+		rec := &recorder{}
+		store := w.store(ration.WithOnFailure(ration.FailOpen), ration.WithBatch(ration.Batch{Runs: 1}), ration.WithObserver(rec), ration.WithBreaker(ration.Breaker{Failures: 1}))
+		well, ill := w.limiter(store, ration.PerHour(5)), w.of("log", store, ration.Policy{Name: "ill", Limits: []ration.Limit{ration.PerHour(5)}})
+		w.spoil(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+			time.Sleep(time.Millisecond)
+			if strings.Contains(cmd.Args()[3].(string), "ill") {
+				return redisError("ERR told to")
 			}
+			return replies([]any{int64(0), int64(1), int64(0), int64(1)})(ctx, cmd, nil)
 		})
-	}
+		for range 10 {
+			var all sync.WaitGroup
+			all.Go(func() { require.False(w, must(well.Peek(ctx, "first")).Degraded) })
+			synctest.Wait()
+			all.Go(func() { require.True(w, must(ill.Peek(ctx, "u")).Degraded) })
+			synctest.Wait()
+			all.Go(func() { require.False(w, must(well.Peek(ctx, "u")).Degraded) })
+			all.Wait()
+		}
+		synctest.Wait()
+		got := rec.take(w.T)
+		require.Len(w, got.failures, 10)
+		require.Equal(w, 2, got.failures[0].Calls)
+		require.Empty(w, got.changes)
+		must(ill.Peek(ctx, "u")) // a run of its own is
+		synctest.Wait()
+		require.Len(w, rec.take(w.T).changes, 1)
+	})
+}
+
+// From Close on calls hear ErrClosed, whatever the breaker says and the run under way makes it say.
+func TestBreakerOfAClosedStore(t *testing.T) {
+	inBubble(t, func(w *world) {
+		store := w.store(ration.WithOnFailure(ration.FailOpen))
+		l := w.limiter(store, ration.PerHour(5))
+		w.spoil(refused)
+		askFor(100*time.Millisecond, l)
+		w.spoil(silence)
+		time.Sleep(100 * time.Millisecond)
+		var all sync.WaitGroup
+		all.Go(func() { must(l.Allow(ctx, "u")) }) // the probe
+		synctest.Wait()
+		all.Go(func() { require.NoError(w, store.Close()) })
+		synctest.Wait()
+		require.ErrorIs(w, allow(ctx, l), ration.ErrClosed)
+		all.Wait()
+		require.ErrorIs(w, allow(ctx, l), ration.ErrClosed)
+	})
 }

@@ -70,6 +70,7 @@ type subject struct {
 type block struct {
 	left    atomic.Int64 // below 0: over
 	lapses  atomic.Bool  // none is to follow
+	void    atomic.Bool  // the subject was reset: nothing is given back
 	size    int64
 	low     int64         // get the next block when there is no more left than this,
 	renew   time.Duration // or from this time on
@@ -136,10 +137,10 @@ func (t *leaseTier) answer(ctx context.Context, r Request, limits []Limit, bound
 	} else {
 		now := t.store.since()
 		part = b.take(now, r.N, r.Op == OpAllowUpTo || r.N <= fewest(limits))
-		if (now >= b.renew || b.left.Load() <= b.low) && !b.lapses.Load() {
-			t.fetch(s, limits, bound)
-		}
 		if part == r.N {
+			if (now >= b.renew || b.left.Load() <= b.low) && !b.lapses.Load() {
+				t.fetch(s, limits, bound)
+			}
 			b.tell(d, part, now)
 			return nil
 		}
@@ -149,12 +150,12 @@ func (t *leaseTier) answer(ctx context.Context, r Request, limits []Limit, bound
 
 // ask asks Redis for what a block didn't have, part of a call's units or all.
 func (t *leaseTier) ask(ctx context.Context, r Request, s *subject, b *block, part int64, limits []Limit, bound []boundLimit, d *Decision) error {
-	if s.note(r.N, t.store.since(), t.hold(limits)) {
-		t.fetch(s, limits, bound)
-	}
 	rest := r
 	rest.N -= part
 	err := t.global.answerUnder(ctx, rest, limits, bound, d)
+	if s.note(r.N, t.store.since(), t.hold(limits)) { // not before: the block would take what the call asks for
+		t.fetch(s, limits, bound)
+	}
 	switch {
 	case part == 0:
 	case r.Op == OpAllowUpTo && err != nil:
@@ -166,7 +167,9 @@ func (t *leaseTier) ask(ctx context.Context, r Request, s *subject, b *block, pa
 	case err == nil && d.Allowed:
 		d.Granted += part
 	default:
-		b.putBack(part)
+		if !b.putBack(part) && !b.void.Load() { // another block came meanwhile
+			t.start(func() { _ = t.giveUnits(r.Key, b, part) })
+		}
 	}
 	if err == nil {
 		d.add(r, s.left(t.store.since(), bound))

@@ -63,8 +63,18 @@ func (ln *line) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// ProcessPipelineHook has each command of a pipeline meet the fault; the server gets all or none.
 func (ln *line) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if ln.fault.Load() == nil {
+			return next(ctx, cmds)
+		}
+		var errs []error
+		for _, cmd := range cmds {
+			errs = append(errs, ln.ProcessHook(nil)(ctx, cmd))
+		}
+		return errors.Join(errs...)
+	}
 }
 
 // spoil makes commands meet f from now on; nil mends the line.

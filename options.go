@@ -77,7 +77,7 @@ func WithClientTime() Option {
 type Batch struct {
 	// Items is the most that one run asks, different calls each; equal calls are one
 	// item, however many. The default is 64. A run of so many holds the server for
-	// about a sixth of a millisecond with the fixed window, half a one with the log, one with the buckets.
+	// about a sixth of a millisecond with the fixed window, half a one with the log, two thirds with the buckets.
 	Items int
 	// Bytes is about the most that one run sends, unless a single item is larger.
 	// The default is 64 KiB.

