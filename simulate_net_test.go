@@ -65,8 +65,7 @@ func (n *simNet) carry(ctx context.Context, cmds []redis.Cmder, run func(context
 		time.Sleep(n.delay())
 		return n.lose(cmds, errSimRefused)
 	case how == simSilent:
-		<-ctx.Done()
-		return n.lose(cmds, ctx.Err())
+		return n.lose(cmds, patience(ctx))
 	}
 	// The command is on its way, also if nobody waits for the answer any more.
 	err := run(context.WithoutCancel(ctx))
@@ -76,12 +75,21 @@ func (n *simNet) carry(ctx context.Context, cmds []redis.Cmder, run func(context
 		}
 	}
 	if how == simMute {
-		<-ctx.Done()
-		return n.lose(cmds, ctx.Err())
+		return n.lose(cmds, patience(ctx))
 	}
 	time.Sleep(n.delay())
 	n.gate.pass()
 	return err
+}
+
+// patience waits as long as the client does. The greeting of a new connection has a context
+// without an end, since what it's made for is on its way: it fails at once.
+func patience(ctx context.Context) error {
+	if ctx.Done() == nil {
+		return context.DeadlineExceeded
+	}
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 func (n *simNet) lose(cmds []redis.Cmder, err error) error {
