@@ -208,7 +208,7 @@ func TestFloodOfNamesIsBounded(t *testing.T) {
 }
 
 func TestHitAllocatesNothing(t *testing.T) {
-	in, err := ration.Open(backends["miniredis"](t).rdb)
+	in, err := ration.Open(backends["miniredis"](t).rdb, ration.WithTimeout(10*time.Second)) // a failed lease would be tried again after hours of this clock
 	require.NoError(t, err)
 	t.Cleanup(func() { in.Close() })
 	var now atomic.Int64
