@@ -44,7 +44,7 @@ while true do
 
 	local left = (window + 1) * width - now
 	if granted > 0 and stored == window and value then
-		call('INCRBY', name, string.format('%d', granted))
+		call('INCRBY', name, calls == 1 and ARGV[at + 1] or string.format('%d', granted))
 	elseif granted > 0 then
 		local lifetime = math.max(1, math.ceil(left / 1000))
 		call('SET', name, string.format('%d%06d', window, granted), 'PX', string.format('%d', lifetime))
