@@ -18,7 +18,7 @@ func TestHeartbeat(t *testing.T) {
 				for _, in := range all {
 					ration.Instances(in.Limiter) // as each fetch of a block asks
 				}
-				time.Sleep(50 * time.Millisecond)
+				pass(50 * time.Millisecond)
 			}
 			return ration.Instances(first.Limiter)
 		}
@@ -30,9 +30,9 @@ func TestHeartbeat(t *testing.T) {
 		third.net.cut.Store(true)
 		require.EqualValues(t, 2, passes(1800*time.Millisecond, first))
 		require.EqualValues(t, 1, passes(2300*time.Millisecond, first), "lost, it's known after a second and three more")
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		before := first.net.commands.Load()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Equal(t, before, first.net.commands.Load(), "it beats and isn't in use")
 		require.Empty(t, tt.server.Mini().Keys())
 	})
@@ -43,7 +43,7 @@ func TestPanicInABeatIsCaught(t *testing.T) {
 		in := tt.instance("fixed", minute(1000), 1, nil)
 		in.net.ran = func([]any, any) { panic("a hook") }
 		ration.Instances(in.Limiter)
-		time.Sleep(time.Second / 2)
+		pass(time.Second / 2)
 	})
 }
 
@@ -71,7 +71,7 @@ func TestCloseTwice(t *testing.T) {
 			before := in.net.commands.Load()
 			_, err = in.AllowUpTo(ctx, "u", 5)
 			require.ErrorIs(t, err, ration.ErrClosed)
-			time.Sleep(10 * time.Second)
+			pass(10 * time.Second)
 			require.Equal(t, before, in.net.commands.Load(), "something is still running")
 		}
 	})

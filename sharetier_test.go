@@ -23,7 +23,7 @@ func (in *tierInstance) place(tt *tierTest) {
 			return
 		}
 		must(in.Allow(ctx, "nobody"))
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 	}
 	tt.Fatal("no place")
 }
@@ -49,7 +49,7 @@ func TestShares(t *testing.T) {
 		placed := 0
 		for _, in := range all {
 			must(in.Peek(ctx, "u"))
-			time.Sleep(time.Second / 2)
+			pass(time.Second / 2)
 			if ration.Placed(in.Limiter) {
 				placed++
 			}
@@ -97,11 +97,11 @@ func TestPlaceOfALostInstance(t *testing.T) {
 				second := tt.instance("log", p, 1, nil, tier...)
 				require.EqualValues(t, 1000, use(first))
 				began := time.Now()
-				time.Sleep(1100 * time.Millisecond)
+				pass(1100 * time.Millisecond)
 				must(first.Peek(ctx, "u"))
 				stop(first)
 				for !ration.Placed(second.Limiter) {
-					time.Sleep(10 * time.Millisecond)
+					pass(10 * time.Millisecond)
 					use(second)
 				}
 				require.Greater(t, time.Since(began), window)
@@ -111,7 +111,7 @@ func TestPlaceOfALostInstance(t *testing.T) {
 					for range 20 {
 						use(first)
 						use(second)
-						time.Sleep(window / 10)
+						pass(window / 10)
 					}
 				}
 				require.NoError(t, trail.Check())
@@ -164,7 +164,7 @@ func awayAndBack(tt *tierTest, strategy string, instances int, units int64, tier
 				}
 			}
 		}
-		time.Sleep(10 * time.Millisecond)
+		pass(10 * time.Millisecond)
 	}
 	phase := func(how simOutage, d time.Duration, quiet time.Duration) {
 		for _, in := range all {

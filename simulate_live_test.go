@@ -13,12 +13,12 @@ func (w *simWorld) live() {
 	events := w.events()
 	for !w.over() {
 		if len(events) == 0 {
-			time.Sleep(time.Until(w.end))
+			pass(time.Until(w.end))
 			return
 		}
 		// At least two holds between changes: an instance that isn't asked doesn't see limits
 		// that come and go within one.
-		time.Sleep(2*w.hold + time.Duration(w.rng.Int64N(int64(w.longest()/2))))
+		pass(2*w.hold + time.Duration(w.rng.Int64N(int64(w.longest()/2))))
 		if !w.over() {
 			events[w.rng.IntN(len(events))]()
 		}
@@ -114,7 +114,7 @@ func (c *simCaller) run() {
 		c.in.gate.pass()
 		for range burst {
 			if retry := c.call(); retry > 0 && !w.rush {
-				time.Sleep(min(retry, lim.Window/3)/2 + time.Duration(c.rng.Int64N(int64(lim.Window/3))))
+				pass(min(retry, lim.Window/3)/2 + time.Duration(c.rng.Int64N(int64(lim.Window/3))))
 				break
 			}
 			if c.in.stopped.Load() {
@@ -124,7 +124,7 @@ func (c *simCaller) run() {
 		if w.drift > 0 && w.subjects == 1 {
 			c.in.lateTimers(false)
 		}
-		time.Sleep(tick/2 + time.Duration(c.rng.Int64N(int64(tick)+1)) + time.Microsecond)
+		pass(tick/2 + time.Duration(c.rng.Int64N(int64(tick)+1)) + time.Microsecond)
 	}
 }
 

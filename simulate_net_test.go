@@ -56,13 +56,13 @@ func (n *simNet) delay() time.Duration {
 func (n *simNet) carry(ctx context.Context, cmds []redis.Cmder, run func(context.Context) error) error {
 	n.gate.pass()
 	n.commands.Add(int64(len(cmds)))
-	time.Sleep(n.delay())
+	pass(n.delay())
 	how := n.outage()
 	switch {
 	case n.cut.Load():
 		return n.lose(cmds, errSimCrashed)
 	case how == simRefuses:
-		time.Sleep(n.delay())
+		pass(n.delay())
 		return n.lose(cmds, errSimRefused)
 	case how == simSilent:
 		return n.lose(cmds, patience(ctx))
@@ -77,7 +77,7 @@ func (n *simNet) carry(ctx context.Context, cmds []redis.Cmder, run func(context
 	if how == simMute {
 		return n.lose(cmds, patience(ctx))
 	}
-	time.Sleep(n.delay())
+	pass(n.delay())
 	n.gate.pass()
 	return err
 }

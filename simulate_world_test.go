@@ -71,7 +71,7 @@ func runSim(t testing.TB, p *simPlan) *simWorld {
 		trails: map[string][]*model.Trail{}, reset: map[string]bool{},
 	}
 	defer w.server.Close()
-	time.Sleep(time.Duration(w.rng.Int64N(int64(p.longest()))))
+	pass(time.Duration(w.rng.Int64N(int64(p.longest()))))
 	w.began = time.Now()
 	w.end = w.began.Add(time.Duration(p.windows) * p.longest())
 	w.limits.Store(&p.policy.Limits)
@@ -169,9 +169,9 @@ func (in *simInstance) lateTimers(stop bool) {
 func (in *simInstance) pause(d time.Duration) {
 	in.gate.close()
 	in.lateTimers(true)
-	time.Sleep(d)
+	pass(d)
 	in.gate.open()
-	time.Sleep(time.Millisecond) // callers may be quicker than timers that are due
+	pass(time.Millisecond) // callers may be quicker than timers that are due
 	in.lateTimers(false)
 }
 

@@ -26,7 +26,7 @@ func eachTier(t *testing.T, limits []ration.Limit, f func(tt *tierTest, in *tier
 }
 
 // settle lets a block that is under way come, and what is left of the one before go back.
-func settle() { time.Sleep(5 * time.Millisecond) }
+func settle() { pass(5 * time.Millisecond) }
 
 // requireAbout allows for calls that Redis counted after the block had been taken: a Decision from
 // memory tells what Redis had left when that was.
@@ -133,7 +133,7 @@ func TestLeaseReset(t *testing.T) {
 		held, _ := ration.Held(in.Limiter, "u")
 		require.Zero(tt, held, "the block is forgotten")
 		require.EqualValues(tt, 1000, must(in.Peek(ctx, "u")).Remaining)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		require.EqualValues(tt, 1000, must(in.Peek(ctx, "u")).Remaining, "nothing of it comes back later")
 		d := must(in.AllowUpTo(ctx, "u", 5000))
 		require.EqualValues(tt, 1000, d.Granted)

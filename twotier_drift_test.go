@@ -30,6 +30,10 @@ func inTierBubble(t *testing.T, f func(*tierTest)) {
 	})
 }
 
+// pass moves the clock of the bubble it's called in: no time goes by outside. It's no way to wait for
+// something to happen.
+func pass(d time.Duration) { time.Sleep(d) }
+
 // tierInstance is a process with a two-tier limiter and its own way to Redis.
 type tierInstance struct {
 	ration.Limiter

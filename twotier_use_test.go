@@ -35,7 +35,7 @@ func (s steadyUse) measure(t *testing.T) (part, commands float64) {
 		var callers sync.WaitGroup
 		const each = 4
 		interval := time.Duration(float64(s.window) * each * float64(s.instances) / 1.04 / float64(s.units))
-		time.Sleep(time.Hour) // a turn of all windows
+		pass(time.Hour) // a turn of all windows
 		began := time.Now()
 		for i := range s.instances {
 			in := tt.instance(s.strategy, p, 1, nil, ration.WithInstances(s.instances))
@@ -48,7 +48,7 @@ func (s steadyUse) measure(t *testing.T) (part, commands float64) {
 				rng := rand.New(rand.NewPCG(uint64(i), uint64(j)))
 				callers.Go(func() {
 					for time.Since(began) < (s.warm+1)*s.window {
-						time.Sleep(interval/2 + time.Duration(rng.Int64N(int64(interval))))
+						pass(interval/2 + time.Duration(rng.Int64N(int64(interval))))
 						at := time.Now().UnixMicro()
 						if d := must(l.Allow(ctx, "u")); d.Allowed {
 							mu.Lock()
