@@ -27,7 +27,7 @@ func TestTiersOnACluster(t *testing.T) {
 				l, err := ration.NewTwoTier(st.under(t, store, policy), tier...)
 				require.NoError(t, err)
 				if mode == "share" {
-					awaitShare(t, l, "x")
+					awaitShare(t, l, "x", units/5)
 				}
 				tiers[policy.Name] = append(tiers[policy.Name], l)
 			}
