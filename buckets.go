@@ -22,6 +22,7 @@ func NewSlidingBuckets(s *Store, p Policy) (Limiter, error) {
 		code:    func(p Policy) string { return "sb1." + strconv.FormatInt(p.slots(), 10) },
 		layout:  slottedWindow,
 		slotted: true,
+		leases:  true,
 	})
 }
 

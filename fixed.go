@@ -17,6 +17,7 @@ func NewFixedWindow(s *Store, p Policy) (Limiter, error) {
 		script: fixedScript,
 		code:   func(Policy) string { return "fw1" },
 		layout: wholeWindow,
+		leases: true,
 	})
 }
 

@@ -138,7 +138,7 @@ func (w playWorld) play(t *rapid.T) {
 		"retry":      h.checkRetryAfter,
 		"reset":      h.checkResetAfter,
 	}
-	if w.source == ration.Redis {
+	if w.source == ration.Redis && w.strategy.Leases() {
 		actions["lease"] = h.lease
 		actions["give back"] = h.giveBack
 		actions["shed"] = h.shed

@@ -16,6 +16,7 @@ type strategy struct {
 	// the number of keys.
 	layout  func(p Policy, window int64) (width, keys int64)
 	slotted bool // its keys carry a slot's number
+	leases  bool // it can charge units as used later: NewTwoTier
 }
 
 // The letters of scripts/driver.lua.

@@ -44,6 +44,9 @@ func NewTwoTier(global Limiter, opts ...TierOption) (Limiter, error) {
 	if !ok || g == nil {
 		return nil, fmt.Errorf("%w: NewTwoTier needs a limiter that counts in Redis, not %T", ErrInvalidClient, global)
 	}
+	if !g.strategy.leases {
+		return nil, fmt.Errorf("%w: NewTwoTier has no use for the limiter's strategy", ErrInvalidClient)
+	}
 	var o tierOptions
 	for _, opt := range opts {
 		if opt == nil {

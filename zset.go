@@ -16,5 +16,6 @@ func NewSlidingLog(s *Store, p Policy) (Limiter, error) {
 		script: logScript,
 		code:   func(Policy) string { return "sl1" },
 		layout: wholeWindow,
+		leases: true,
 	})
 }

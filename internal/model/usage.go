@@ -31,6 +31,11 @@ func (s Strategy) String() string {
 	return "none"
 }
 
+// Leases says whether units can be charged as used later.
+func (s Strategy) Leases() bool {
+	return s == FixedWindow || s == SlidingLog || s == SlidingBuckets
+}
+
 // batch is units charged at one time. A list of single units would say the
 // same, but a cost may be 1<<53.
 type batch struct {
