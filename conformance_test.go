@@ -21,6 +21,7 @@ var strategies = map[string]func(*ration.Store, ration.Policy) (ration.Limiter, 
 	"fixed":   ration.NewFixedWindow,
 	"log":     ration.NewSlidingLog,
 	"buckets": ration.NewSlidingBuckets,
+	"token":   ration.NewTokenBucket,
 }
 
 // oneSlot is how much longer than a window the buckets and the ring count.
@@ -110,6 +111,7 @@ func redisHarness(t *testing.T, b backend, strategy string, newLimiter func(*rat
 		Now:     b.Now,
 		Advance: b.Advance,
 		Grid:    strategy == "fixed",
+		Refills: strategy == "token",
 		Shared:  true,
 		Source:  ration.Redis,
 		Keys: func() []string {

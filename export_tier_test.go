@@ -115,7 +115,7 @@ func RunItems(args []any, reply any) (items []RunItem) {
 		_, subject, _ := strings.Cut(keys[0].(string), "{")
 		it.Subject, _, _ = strings.Cut(subject, "}")
 		keys = keys[own:]
-		size := (&item{op: it.Op, limits: make([]boundLimit, len(units))}).replyLen()
+		size := (&item{script: fixedScript, op: it.Op, limits: make([]boundLimit, len(units))}).replyLen()
 		it.Granted = numbers[0].(int64)
 		if it.Op == opLease {
 			it.Term, it.End = micros(numbers[size-2].(int64)), numbers[size-1].(int64)

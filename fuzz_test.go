@@ -3,6 +3,7 @@ package ration
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,19 +42,26 @@ func replyFrom(data []byte) (reply []any) {
 // Whatever a server answers, a decoded reply makes a sound decision and
 // anything else is an error.
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte{1, 1, 0, 5}, byte('a'), int64(1), int64(1), 1)
-	f.Add([]byte{0, 5, 7, 9}, byte('a'), int64(3), int64(1), 1)
-	f.Add([]byte{2, 2, 0, 5, 2, 0, 5, 9}, byte('u'), int64(7), int64(1), 2)
-	f.Add([]byte{200, 255, 255, 255, 255, 255, 255, 255, 127, 0, 0, 0}, byte('r'), int64(5), int64(1), 1)
-	f.Add([]byte{231, 241, 246, 255}, byte('p'), int64(0), int64(1), 1)
-	f.Add([]byte{}, byte('x'), int64(0), int64(1), 8)
-	f.Add([]byte{3, 3, 0, 5, 7, 15}, byte('l'), int64(5), int64(1), 1)
-	f.Add([]byte{2, 0, 0, 0}, byte('b'), int64(5), int64(1), 1)
-	f.Add([]byte{2, 0, 0, 0}, byte('o'), int64(5), int64(1), 1)
-	f.Fuzz(func(t *testing.T, data []byte, op byte, n, count int64, limits int) {
+	f.Add([]byte{1, 1, 0, 5}, byte('a'), int64(1), int64(1), 1, false)
+	f.Add([]byte{0, 5, 7, 9}, byte('a'), int64(3), int64(1), 1, false)
+	f.Add([]byte{2, 2, 0, 5, 2, 0, 5, 9}, byte('u'), int64(7), int64(1), 2, false)
+	f.Add([]byte{200, 255, 255, 255, 255, 255, 255, 255, 127, 0, 0, 0}, byte('r'), int64(5), int64(1), 1, false)
+	f.Add([]byte{231, 241, 246, 255}, byte('p'), int64(0), int64(1), 1, false)
+	f.Add([]byte{}, byte('x'), int64(0), int64(1), 8, false)
+	f.Add([]byte{3, 3, 0, 5, 7, 15}, byte('l'), int64(5), int64(1), 1, false)
+	f.Add([]byte{2, 0, 0, 0}, byte('b'), int64(5), int64(1), 1, false)
+	f.Add([]byte{2, 0, 0, 0}, byte('o'), int64(5), int64(1), 1, false)
+	f.Add([]byte{3, 3, 0, 5, 1, 9}, byte('w'), int64(3), int64(1), 1, true)
+	f.Add([]byte{3, 3, 0, 5, 1, 3, 0, 9, 2, 5}, byte('c'), int64(3), int64(1), 2, true)
+	f.Add([]byte{15, 15, 0, 9, 255}, byte('a'), int64(3), int64(5), 1, true)
+	f.Fuzz(func(t *testing.T, data []byte, op byte, n, count int64, limits int, rate bool) {
 		ops := map[byte]Op{
 			opAllow: OpAllow, opUpTo: OpAllowUpTo, opPeek: OpPeek, opRefund: OpRefund, opReset: OpReset,
-			opLease: OpAllowUpTo, opGiveBack: OpRefund, opShed: OpRefund,
+			opLease: OpAllowUpTo, opGiveBack: OpRefund, opShed: OpRefund, opReserve: OpAllow, opCancel: OpRefund,
+		}
+		script := fixedScript
+		if rate || op == opReserve || op == opCancel {
+			script = tokenScript
 		}
 		if ops[op] == 0 || n < 0 || n > MaxUnits || count < 1 || n > 0 && count > MaxUnits/n || limits < 1 || limits > MaxLimits {
 			return
@@ -61,7 +69,7 @@ func FuzzDecode(f *testing.F) {
 		if n == 0 && op != opReset {
 			op = opPeek // as Request.check has it
 		}
-		it := &item{op: op, n: n, count: count, limits: make([]boundLimit, limits), lending: &lending{hold: 10, share: 1}}
+		it := &item{script: script, op: op, n: n, count: count, limits: make([]boundLimit, limits), lending: &lending{hold: 10, share: 1}}
 		if it.lone() {
 			it.count, count = 1, 1
 		}
@@ -76,10 +84,14 @@ func FuzzDecode(f *testing.F) {
 			require.LessOrEqual(t, term, min(end, 10))
 			it.reply = it.reply[:last]
 		}
+		if op == opReserve {
+			it.reply = it.reply[:len(it.reply)-1]
+		}
+		under := slices.Repeat([]Limit{PerSecond(n + 1)}, limits)
 		var granted int64
 		for place := range min(count, 100) {
 			var d Decision
-			d.fill(Request{Op: ops[op], N: n}, make([]Limit, limits), it, place)
+			d.fill(Request{Op: ops[op], N: n}, under, it, place)
 			granted += d.Granted
 			require.GreaterOrEqual(t, d.Granted, int64(0))
 			require.LessOrEqual(t, d.Granted, n)
@@ -97,7 +109,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 // lone says that an item of this kind is for one call only.
-func (it *item) lone() bool { return it.op == opLease || it.op == opGiveBack || it.op == opShed }
+func (it *item) lone() bool { return strings.ContainsRune("lbowc", rune(it.op)) }
 
 // Two different uses never give one key, and a key is fit for any tool.
 func FuzzKeys(f *testing.F) {

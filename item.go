@@ -15,7 +15,7 @@ type item struct {
 	keys   []string
 	bytes  int // about what it takes on the wire
 
-	lending *lending // of opLease and opGiveBack, else nil
+	lending *lending // of items that say more than n, else nil
 
 	key   mergeKey
 	calls []*call // its callers, in the order of their answers
@@ -29,11 +29,11 @@ type item struct {
 type boundLimit struct {
 	args limitArgs
 	base string // the key up to the subject
-	argv [3]any // args once more, as the command takes them
+	argv [4]any // args once more, as the command takes them
 }
 
-// limitArgs are a limit's numbers as a script takes them.
-type limitArgs struct{ units, width, keys int64 }
+// limitArgs are a limit's numbers as a script takes them; the last only if it has use for it.
+type limitArgs struct{ units, width, keys, rate int64 }
 
 // mergeKey is what calls must have in common to be one item. The zero key
 // belongs to items that are for one call only.
@@ -48,14 +48,23 @@ type mergeKey struct {
 
 // replyLen is the number of integers a script answers to the item.
 func (it *item) replyLen() int {
-	n := 1 + 3*len(it.limits)
+	n := 1 + it.script.answers*len(it.limits)
 	if len(it.limits) > 1 {
 		n++
 	}
-	if it.op == opLease {
+	switch it.op {
+	case opLease:
 		n += 2
+	case opReserve:
+		n++
 	}
 	return n
+}
+
+// limitReply is what the script answers about limit number i.
+func (it *item) limitReply(i int) []int64 {
+	from := 1 + it.script.answers*i
+	return it.reply[from : from+it.script.answers]
 }
 
 // encode adds the items as scripts/driver.lua takes them to args, which
@@ -82,7 +91,7 @@ func encode(args []any, items []*item, header []any) []any {
 		}
 		args = append(args, len(it.limits))
 		for j := range it.limits {
-			args = append(args, it.limits[j].argv[:]...)
+			args = append(args, it.limits[j].argv[:it.script.fields]...)
 		}
 	}
 	return args
@@ -105,6 +114,10 @@ func (it *item) opText() any {
 		return fmt.Sprintf("l%d/%d", it.lending.hold, it.lending.share)
 	case opGiveBack:
 		return fmt.Sprintf("b%d", it.lending.end)
+	case opReserve:
+		return fmt.Sprintf("w%d", it.lending.hold)
+	case opCancel:
+		return "c" + it.lending.turns
 	}
 	return string(it.op)
 }
@@ -165,7 +178,9 @@ func (it *item) mayGrant(granted int64) bool {
 		return granted%it.n == 0 && granted/it.n <= it.count
 	case opUpTo:
 		return granted <= it.n*it.count
-	case opRefund, opLease, opGiveBack, opShed:
+	case opReserve:
+		return granted == it.n
+	case opRefund, opLease, opGiveBack, opShed, opCancel:
 		return granted <= it.n
 	}
 	return false

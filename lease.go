@@ -17,17 +17,17 @@ type leased struct {
 	left  Decision      // what Redis had left
 }
 
-// lending is what the items of a lease say beside n, as in scripts/driver.lua.
+// lending is what the items of a lease or a reservation say beside n, as in scripts/driver.lua.
 type lending struct {
-	hold, share int64 // opLease
-	end         int64 // opGiveBack
+	hold, share int64  // opLease; opReserve has the longest wait as its hold
+	end         int64  // opGiveBack
+	turns       string // opCancel
 }
 
 // lease takes up to want units, no more than one part in share of what fits now, to
 // use within hold or less. Of nothing the term is 0, too.
 func (l *redisLimiter) lease(ctx context.Context, key string, limits []Limit, bound []boundLimit, want, share int64, hold time.Duration) (leased, error) {
-	hold = max(0, min(hold, MaxWindow)) // Lua need not count further
-	it, err := l.askAlone(ctx, opLease, key, bound, want, &lending{hold: hold.Microseconds(), share: max(1, min(share, MaxUnits))})
+	it, err := l.askAlone(ctx, opLease, key, bound, want, &lending{hold: luaMicros(hold), share: max(1, min(share, MaxUnits))})
 	if err != nil {
 		return leased{}, err
 	}
@@ -37,6 +37,9 @@ func (l *redisLimiter) lease(ctx context.Context, key string, limits []Limit, bo
 	got.left.fill(Request{Op: OpAllowUpTo, Key: key, N: want}, limits, it, 0)
 	return got, nil
 }
+
+// luaMicros is a term in microseconds as a script takes it: Lua need not count beyond MaxWindow.
+func luaMicros(d time.Duration) int64 { return max(0, min(d, MaxWindow)).Microseconds() }
 
 // giveBack gives back unused units of a lease with this end. It returns how many were
 // still counted, by the limit that had most.

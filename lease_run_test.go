@@ -15,10 +15,10 @@ import (
 )
 
 func TestDecodeRejectsOddLeases(t *testing.T) {
-	lease := &item{op: opLease, n: 5, count: 1, limits: make([]boundLimit, 1), lending: &lending{hold: 100, share: 1}}
-	two := &item{op: opLease, n: 5, count: 1, limits: make([]boundLimit, 2), lending: &lending{hold: 100, share: 1}}
-	back := &item{op: opGiveBack, n: 5, count: 1, limits: make([]boundLimit, 1), lending: &lending{end: 9}}
-	shed := &item{op: opShed, n: 5, count: 1, limits: make([]boundLimit, 1)}
+	lease := &item{script: fixedScript, op: opLease, n: 5, count: 1, limits: make([]boundLimit, 1), lending: &lending{hold: 100, share: 1}}
+	two := &item{script: fixedScript, op: opLease, n: 5, count: 1, limits: make([]boundLimit, 2), lending: &lending{hold: 100, share: 1}}
+	back := &item{script: fixedScript, op: opGiveBack, n: 5, count: 1, limits: make([]boundLimit, 1), lending: &lending{end: 9}}
+	shed := &item{script: fixedScript, op: opShed, n: 5, count: 1, limits: make([]boundLimit, 1)}
 	for _, c := range []struct {
 		name  string
 		it    *item

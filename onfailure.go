@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -123,12 +124,16 @@ func (l *redisLimiter) askAgain(key string) time.Duration {
 // decideLocally answers by the ring.
 func (l *redisLimiter) decideLocally(r Request, limits []Limit, d *Decision) {
 	shares, possible := make([]Limit, len(limits)), true
+	share := evenShare
+	if l.strategy.local != nil {
+		share = l.strategy.local
+	}
 	for i, lim := range limits {
-		shares[i] = lim
-		if lim.Units > 0 {
-			shares[i].Units = max(1, lim.Units/int64(l.store.opts.onFailure))
+		shares[i] = share(lim, int64(l.store.opts.onFailure))
+		for slices.ContainsFunc(shares[:i], func(s Limit) bool { return s.Window == shares[i].Window }) {
+			shares[i].Window += time.Microsecond // a window is counted once
 		}
-		possible = possible && lim.Units > 0 && (r.Op != OpAllow || r.N <= lim.Units)
+		possible = possible && lim.Units > 0 && (r.Op != OpAllow || r.N <= lim.size())
 	}
 	l.local.answer(&r, l.local.bind(nil, shares), d)
 	if d.RetryAfter == Never && possible {
@@ -140,11 +145,11 @@ func (l *redisLimiter) decideLocally(r Request, limits []Limit, d *Decision) {
 func (d *Decision) open(r Request, limits []Limit) {
 	d.Source, d.Limit = Failure, limits[0]
 	for _, lim := range limits {
-		if lim.Units < d.Limit.Units {
+		if lim.size() < d.Limit.size() {
 			d.Limit = lim
 		}
 	}
-	d.Remaining = d.Limit.Units
+	d.Remaining = d.Limit.size()
 	switch {
 	case r.Op == OpAllow && r.N <= d.Remaining:
 		d.Granted = r.N

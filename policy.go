@@ -3,6 +3,8 @@ package ration
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/bits"
 	"strconv"
 	"time"
 )
@@ -37,6 +39,18 @@ type Limit struct {
 	// Window is MinWindow to MaxWindow. Windows are counted in whole
 	// microseconds; a fraction of one is rounded up.
 	Window time.Duration
+	// Burst is how many units a token bucket ([NewTokenBucket]) holds, and so how many can pass at once, 0
+	// to MaxUnits. 0 means Units. Other strategies have no burst: a policy with one is
+	// ErrInvalidPolicy there.
+	Burst int64
+}
+
+// size is the most that can pass at once.
+func (l Limit) size() int64 {
+	if l.Burst > 0 && l.Units > 0 {
+		return l.Burst
+	}
+	return l.Units
 }
 
 // PerSecond is a limit of units in one second.
@@ -56,12 +70,17 @@ func Per(units int64, window time.Duration) Limit {
 	return Limit{Units: units, Window: window}
 }
 
-// String is the limit's Name, or its numbers if it has none: "5/1m0s".
+// String is the limit's Name, or its numbers if it has none: "5/1m0s", and with
+// a Burst "5/1m0s+10".
 func (l Limit) String() string {
 	if l.Name != "" {
 		return l.Name
 	}
-	return strconv.FormatInt(l.Units, 10) + "/" + l.Window.String()
+	s := strconv.FormatInt(l.Units, 10) + "/" + l.Window.String()
+	if l.Burst != 0 {
+		s += "+" + strconv.FormatInt(l.Burst, 10)
+	}
+	return s
 }
 
 func (l Limit) validate() error {
@@ -70,8 +89,33 @@ func (l Limit) validate() error {
 		return fmt.Errorf("the Units %d are not in 0 to 1<<53", l.Units)
 	case l.Window < MinWindow || l.Window > MaxWindow:
 		return fmt.Errorf("the Window %v is not in %v to %v", l.Window, MinWindow, MaxWindow)
+	case l.Burst < 0 || l.Burst > MaxUnits:
+		return fmt.Errorf("the Burst %d is not in 0 to 1<<53", l.Burst)
+	case l.Burst > 0 && l.fill() > MaxWindow.Microseconds():
+		return fmt.Errorf("at %d in %v a Burst of %d takes longer than %v to come back", l.Units, l.Window, l.Burst, MaxWindow)
 	}
 	return nil
+}
+
+// fill is the time in which the whole size of a bucket comes back, in microseconds, rounded up.
+func (l Limit) fill() int64 {
+	if l.Units == 0 {
+		return 0
+	}
+	return mulDivUp(l.size(), l.micros(), l.Units)
+}
+
+// mulDivUp is a·b/c, rounded up, or MaxInt64 if it's more.
+func mulDivUp(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return math.MaxInt64
+	}
+	q, rest := bits.Div64(hi, lo, uint64(c))
+	if rest > 0 {
+		q++
+	}
+	return int64(min(q, math.MaxInt64))
 }
 
 // micros is the window in whole microseconds, rounded up.
@@ -100,6 +144,8 @@ type Policy struct {
 	// buckets and the local ring: 1 to MaxSlots, 0 means 20. More slots forget
 	// sooner (a unit is held for up to Window/Slots too long) and cost more memory.
 	Slots int
+
+	bursts bool // its limits may have a Burst
 }
 
 func (p Policy) validate() error {
@@ -137,6 +183,9 @@ func (p Policy) validateLimits(limits []Limit) error {
 	for i, l := range limits {
 		if err := l.validate(); err != nil {
 			return fmt.Errorf("%w %q: limit %d: %w", ErrInvalidPolicy, p.Name, i, err)
+		}
+		if l.Burst != 0 && !p.bursts {
+			return fmt.Errorf("%w %q: limit %d: this strategy has no Burst", ErrInvalidPolicy, p.Name, i)
 		}
 		for j := range i {
 			if limits[j].micros() == l.micros() {

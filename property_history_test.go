@@ -44,7 +44,7 @@ func newHistory(t *rapid.T, w playWorld) *history {
 		world:   w,
 		model:   model.New(w.strategy),
 		oracles: make(map[string]*model.Oracle),
-		limits:  genLimits().Draw(t, "limits"),
+		limits:  w.genLimits().Draw(t, "limits"),
 		dynamic: rapid.Bool().Draw(t, "limits change"),
 		slots:   rapid.IntRange(0, 40).Draw(t, "slots"),
 	}
@@ -126,7 +126,7 @@ func (h *history) ask(r ration.Request) (ration.Decision, error) {
 }
 
 func (h *history) tellOracle(t *rapid.T, at int64, r ration.Request, d ration.Decision) {
-	if h.untold() {
+	if h.untold() || h.dynamic && h.world.strategy == model.TokenBucket {
 		return
 	}
 	oracle := h.oracles[r.Key]
@@ -151,7 +151,7 @@ func (h *history) peek(key string) ration.Decision {
 }
 
 func (h *history) smallest() int64 {
-	return slices.MinFunc(h.limits, func(a, b ration.Limit) int { return int(a.Units - b.Units) }).Units
+	return model.Size(slices.MinFunc(h.limits, func(a, b ration.Limit) int { return int(model.Size(a) - model.Size(b)) }))
 }
 
 func (h *history) key(t *rapid.T) string { return rapid.SampledFrom(h.keys).Draw(t, "key") }
@@ -287,8 +287,9 @@ func (h *history) changeLimits(t *rapid.T) {
 		h.limits = slices.Clone(h.limits)
 		i := rapid.IntRange(0, len(h.limits)-1).Draw(t, "limit")
 		h.limits[i].Units = genUnits().Draw(t, "units")
+		h.limits[i].Burst = h.world.genBurst(t, h.limits[i])
 	case "all":
-		h.limits = genLimits().Draw(t, "limits")
+		h.limits = h.world.genLimits().Draw(t, "limits")
 	case "initial":
 		h.limits = h.initial
 	}
@@ -361,15 +362,29 @@ func (h *history) checkResetAfter(t *rapid.T) {
 // micros is d in whole microseconds, rounded up as windows are.
 func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
-func genLimits() *rapid.Generator[[]ration.Limit] {
+func (w playWorld) genLimits() *rapid.Generator[[]ration.Limit] {
 	limit := rapid.Custom(func(t *rapid.T) ration.Limit {
-		return ration.Limit{
+		l := ration.Limit{
 			Name:   rapid.SampledFrom([]string{"", "burst"}).Draw(t, "name"),
 			Units:  genUnits().Draw(t, "units"),
 			Window: genWindow().Draw(t, "window"),
 		}
+		l.Burst = w.genBurst(t, l)
+		return l
 	})
 	return rapid.SliceOfNDistinct(limit, 1, 3, func(l ration.Limit) int64 { return micros(l.Window) })
+}
+
+// genBurst is a Burst for a limit, one that comes back within MaxWindow.
+func (w playWorld) genBurst(t *rapid.T, l ration.Limit) int64 {
+	if w.strategy != model.TokenBucket {
+		return 0
+	}
+	b := rapid.OneOf(rapid.Just[int64](0), rapid.Int64Range(1, 30), genUnits()).Draw(t, "burst")
+	if float64(b)*float64(l.Window) > 0.99*float64(l.Units)*float64(ration.MaxWindow) {
+		return 0
+	}
+	return b
 }
 
 func genUnits() *rapid.Generator[int64] {

@@ -46,6 +46,7 @@ var playStrategies = map[model.Strategy]func(*ration.Store, ration.Policy) (rati
 	model.FixedWindow:    ration.NewFixedWindow,
 	model.SlidingLog:     ration.NewSlidingLog,
 	model.SlidingBuckets: ration.NewSlidingBuckets,
+	model.TokenBucket:    ration.NewTokenBucket,
 }
 
 // TestPropertyFakeRedis plays random histories on a Redis in memory,

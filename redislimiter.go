@@ -3,6 +3,8 @@ package ration
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -17,6 +19,11 @@ type strategy struct {
 	layout  func(p Policy, window int64) (width, keys int64)
 	slotted bool // its keys carry a slot's number
 	leases  bool // it can charge units as used later: NewTwoTier
+	refills bool // units come back one by one: Burst, Wait by reservation
+
+	// local makes of a limit the one that an instance of several keeps by itself
+	// while Redis is away; nil for Units/instances in the same Window.
+	local func(lim Limit, instances int64) Limit
 }
 
 // The letters of scripts/driver.lua.
@@ -30,6 +37,9 @@ const (
 	opLease    = 'l' // these are for one call an item
 	opGiveBack = 'b'
 	opShed     = 'o'
+
+	opReserve = 'w' // likewise, under token buckets
+	opCancel  = 'c'
 )
 
 // redisLimiter decides by a script. LimiterFunc has the methods that may take longer.
@@ -48,6 +58,7 @@ func newRedisLimiter(s *Store, p Policy, st strategy) (Limiter, error) {
 	if s == nil {
 		return nil, fmt.Errorf("%w: the store is nil", ErrInvalidClient)
 	}
+	p.bursts = st.refills
 	if err := p.validate(); err != nil {
 		return nil, err
 	}
@@ -74,9 +85,9 @@ func (l *redisLimiter) bind(limits []Limit) []boundLimit {
 		window := lim.micros()
 		width, keys := l.strategy.layout(l.policy, window)
 		bound[i] = boundLimit{
-			args: limitArgs{units: lim.Units, width: width, keys: keys},
+			args: limitArgs{units: lim.size(), width: width, keys: keys, rate: lim.Units},
 			base: keyBase(l.store.opts.prefix, l.policy.Name, l.code, window),
-			argv: [3]any{lim.Units, width, keys},
+			argv: [4]any{lim.size(), width, keys, lim.Units},
 		}
 	}
 	return bound
@@ -230,24 +241,35 @@ func (d *Decision) fill(r Request, limits []Limit, it *item, place int64) {
 	granted, later := it.share(place)
 	d.Granted, d.Source = granted, Redis
 	if len(limits) == 1 {
-		state := limitState(limits[0], it.reply[1:], later)
+		state := limitState(limits[0], it.limitReply(0), later)
 		d.settleOne(r, &state)
 		return
 	}
 	states := make([]LimitState, len(limits))
 	for i, lim := range limits {
-		states[i] = limitState(lim, it.reply[1+3*i:], 0)
+		states[i] = limitState(lim, it.limitReply(i), 0)
 	}
 	d.settle(r, states)
 	d.ResetAfter = micros(it.reply[len(it.reply)-1])
 }
 
+// limitState is what a script said of a limit, to a call after which units were granted to later ones.
 func limitState(lim Limit, part []int64, later int64) LimitState {
+	reset := part[2]
+	if len(part) > 3 && later > 0 {
+		// The later ones' come back last. A reply that's no script's may have any numbers.
+		hi, lo := bits.Mul64(uint64(later), uint64(lim.micros()))
+		lo, carry := bits.Add64(lo, uint64(part[3]), 0)
+		if rate := uint64(lim.Units); hi+carry < rate {
+			sooner, _ := bits.Div64(hi+carry, lo, rate)
+			reset = max(0, reset-int64(min(sooner, math.MaxInt64)))
+		}
+	}
 	return LimitState{
 		Limit:      lim,
-		Remaining:  max(0, lim.Units-part[0]+later),
+		Remaining:  max(0, lim.size()-part[0]+later),
 		RetryAfter: micros(part[1]),
-		ResetAfter: micros(part[2]),
+		ResetAfter: micros(reset),
 	}
 }
 
@@ -298,7 +320,7 @@ func (d *Decision) retryAfter(r Request, s *LimitState) time.Duration {
 	switch {
 	case d.Allowed:
 		return 0
-	case cost > s.Limit.Units:
+	case cost > s.Limit.size():
 		return Never
 	}
 	return s.RetryAfter

@@ -23,6 +23,12 @@ func Wait(ctx context.Context, l Limiter, key string, n int64) (Decision, error)
 	if isNil(l) {
 		return Decision{}, fmt.Errorf("%w: Wait needs a limiter, not nil", ErrInvalidClient)
 	}
+	if rl, ok := l.(*redisLimiter); ok && rl.strategy.refills && n > 0 && n <= MaxUnits {
+		d, asked, err := rl.waitTurn(ctx, Request{Op: OpAllow, Key: key, N: n})
+		if asked {
+			return d, err
+		}
+	}
 	for {
 		d, err := l.AllowN(ctx, key, n)
 		if err != nil || d.Allowed || d.RetryAfter == Never || n == 0 {

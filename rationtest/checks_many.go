@@ -69,7 +69,7 @@ func allOrNothing(x *exercise) {
 	d := x.refused(l.Allow(x.ctx, "u"))
 	equal(x, "used of the minute", 20-d.Limits[1].Remaining, 10)
 	equal(x, "Limit", d.Limit, ration.PerSecond(10))
-	x.Advance(d.RetryAfter)
+	x.Advance(d.Limits[0].ResetAfter)
 	for range 10 {
 		x.admitted(l.Allow(x.ctx, "u"))
 	}
@@ -239,7 +239,11 @@ func promiseHolds(x *exercise) {
 			}
 			x.Advance(time.Duration(rng.Int64N(int64(limit.Window)/3+1)) / 1000 * 1000)
 		}
-		x.checkPromise(limit, uses)
+		if x.Refills {
+			x.checkPace(limit, uses)
+		} else {
+			x.checkPromise(limit, uses)
+		}
 	}
 }
 
@@ -258,6 +262,22 @@ func (x *exercise) checkPromise(limit ration.Limit, uses []use) {
 		}
 		if sum > limit.Units {
 			x.Fatalf("%d units within one window of %v", sum, limit)
+		}
+	}
+}
+
+// checkPace counts, for each span that begins and ends with a use, what was let through in it.
+func (x *exercise) checkPace(limit ration.Limit, uses []use) {
+	x.Helper()
+	for i, first := range uses {
+		sum := int64(0)
+		for _, u := range uses[i:] {
+			sum += u.n
+			// The numbers are small: at most 8 units, windows of 5 s and a few minutes.
+			back := u.at.Sub(first.at).Microseconds() * limit.Units / limit.Window.Microseconds()
+			if sum > limit.Units+back {
+				x.Fatalf("%d units within %v of %v", sum, u.at.Sub(first.at), limit)
+			}
 		}
 	}
 }

@@ -35,7 +35,7 @@ func retryAfterIsExact(x *exercise) {
 		x.Advance((window / 7).Truncate(time.Millisecond))
 		x.admitted(l.AllowN(x.ctx, "u", 6))
 		x.Advance((window / 3).Truncate(time.Millisecond))
-		x.admitted(l.AllowN(x.ctx, "u", 3))
+		x.admitted(l.AllowN(x.ctx, "u", x.answer(l.Peek(x.ctx, "u")).Remaining-1))
 		d := x.refused(l.AllowN(x.ctx, "u", 2))
 		x.Advance(d.RetryAfter - time.Millisecond)
 		again := x.refused(l.AllowN(x.ctx, "u", 2))

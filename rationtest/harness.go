@@ -38,6 +38,10 @@ type Harness struct {
 	// the Unix grid, [k·Window, (k+1)·Window).
 	Grid bool
 
+	// Refills is set for limiters under which units come back one by one, Units in a Window, as
+	// with a token bucket: they promise at most Units and what comes back meanwhile in any span.
+	Refills bool
+
 	// Hold is how much longer than its window a unit may stay counted
 	// under a policy; nil means not at all.
 	Hold func(p ration.Policy, window time.Duration) time.Duration

@@ -1,6 +1,6 @@
 -- Walks the items of a run and answers them as if they had come one after
 -- another. A strategy's file gives it four functions of a limit, which is a
--- table with units, width, keys (from ARGV) and at (index of its first key), and
+-- table with units, width, keys, perhaps rate (from ARGV) and at (index of its first key), and
 -- grid: true if read sets limit.slot, and what is charged counts for that slot of
 -- the grid [slot*width, (slot+1)*width), the clock's own or a later one.
 --
@@ -12,6 +12,7 @@
 --                   tells the run's items apart. n < 0 gives back, at most
 --                   limit.used, and returns how many: when = nil newest first,
 --                   'oldest' oldest first, a time: only such as count as used then
+--                   A token bucket takes a time, too, for the end of a reservation
 --   mend(limit)     after a refusal: gives a key that lost its lifetime by
 --                   somebody's hand a new one; a first charge sets it anyway
 --
@@ -24,24 +25,30 @@
 --           times as share goes into what fits
 --           b<end> give back units of a lease that ended (or ends) then
 --           o shed: a refund, oldest first, since the newest may be leased
+--           w<longest> reserve: n units that fit within so many microseconds at
+--           the longest count now, to be used when they fit. Token buckets only
+--           c<time>,… cancel a reservation, which fitted each limit from its time on: given back
+--           is what nobody has reserved behind
 --   n       units, 0 to 2^53+2; 0 for p and x; times the calls at most 2^53 if
 --           they are several
 --   limits  number of limits that follow, or 0: those of the item before
 --   then for each limit: units, width in microseconds (of the window, or of a
---   slot), keys (how many of KEYS are its own)
+--   slot), keys (how many of KEYS are its own), and as many more as fields says
 --
 -- The reply is one flat array of integers. For each item:
---   units granted (given back, for r, b and o: the most by any limit) to its calls
+--   units granted (given back, for r, b, o and c: the most by any limit) to its calls
 --     together
 --   for each limit: units counted now, microseconds until it lets a call like
---     this pass (0: at once, or never), microseconds until it counts nothing
+--     this pass (0: at once, or never; of a reservation: until its turn), microseconds until it counts nothing
+--     and, where fields is more than 3, by how much that is rounded up, in parts of which rate are one
 --   and, if there are several limits: microseconds until the smallest limit's
 --     whole units fit under all of them
 --   and, for l: the term in microseconds, and the time it ends; 0 if nothing was granted
+--   and, for w: the time it is now; 0 if nothing was granted
 
 while ARGV[at] do
 	local op, n, own, calls = ARGV[at], ARGV[at + 1] + 0, ARGV[at + 2] + 0, 1
-	local term, share, when
+	local term, share, when, turns
 	at, index = at + 3, index + 1
 	if #op > 1 then
 		local rest = sub(op, 2)
@@ -52,6 +59,13 @@ while ARGV[at] do
 			share = part + 0
 		elseif op == 'b' then
 			when = rest + 0
+		elseif op == 'w' then
+			term = rest + 0
+		elseif op == 'c' then
+			turns = {}
+			for turn in string.gmatch(rest, '%d+') do
+				turns[#turns + 1] = turn + 0
+			end
 		else
 			calls = rest + 0
 		end
@@ -63,7 +77,10 @@ while ARGV[at] do
 				units = ARGV[at] + 0, width = ARGV[at + 1] + 0, keys = ARGV[at + 2] + 0,
 				at = 0, used = 0, slot = 0,
 			}
-			at = at + 3
+			if fields > 3 then
+				limits[i].rate = ARGV[at + 3] + 0
+			end
+			at = at + fields
 		end
 	end
 	if op == 'x' then
@@ -115,21 +132,34 @@ while ARGV[at] do
 			granted = math.min(n, floor(room / share))
 			when = now + term
 		end
+	elseif op == 'w' then
+		cost, granted, turns = n, n, {}
+		for i = 1, total do
+			local limit = limits[i]
+			if n > limit.units or limit.used > 9007199254740992 - n or wait(limit, n) > term then
+				granted = 0
+				break
+			end
+			turns[i] = wait(limit, n)
+		end
 	end
 	if granted > 0 then
 		for i = 1, total do
 			charge(limits[i], granted, index, when)
 		end
-	elseif op == 'a' or op == 'u' or op == 'l' then
+	elseif op == 'a' or op == 'u' or op == 'l' or op == 'w' then
 		for i = 1, total do
 			mend(limits[i])
 		end
-	elseif n > 0 then -- r, b, o: each limit gives back what it has
+	elseif n > 0 then -- r, b, o, c: each limit gives back what it has
 		if op == 'o' then
 			when = 'oldest'
 		end
 		for i = 1, total do
 			local back = math.min(n, limits[i].used)
+			if turns then
+				when = turns[i]
+			end
 			if back > 0 then
 				granted = math.max(granted, charge(limits[i], -back, index, when))
 			end
@@ -145,7 +175,14 @@ while ARGV[at] do
 		reply[size + 1] = used
 		reply[size + 2] = cost > units - used and cost <= units and wait(limit, cost) or 0
 		reply[size + 3] = used > 0 and wait(limit, units) or 0
+		if op == 'w' and granted > 0 then
+			reply[size + 2] = turns[i]
+		end
 		size = size + 3
+		if fields > 3 then
+			size = size + 1
+			reply[size] = used > 0 and limit.rest or 0
+		end
 		if smallest > units - used then
 			whole = math.max(whole, wait(limit, smallest))
 		end
@@ -158,6 +195,9 @@ while ARGV[at] do
 		reply[size + 1] = granted > 0 and term or 0
 		reply[size + 2] = granted > 0 and when or 0
 		size = size + 2
+	elseif op == 'w' then
+		size = size + 1
+		reply[size] = granted > 0 and now or 0
 	end
 end
 return reply

@@ -28,5 +28,8 @@ end
 local at, key, index = 2, 1, 0
 local reply, size = {0, 0, 0, 0}, 0
 
+-- How many numbers ARGV has for a limit.
+local fields = 3
+
 -- The limits of the item before, and how many.
 local limits, total

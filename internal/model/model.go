@@ -70,7 +70,7 @@ func (m *Model) Do(now int64, r ration.Request, limits []ration.Limit, slots int
 		return decide(now, 1, granted, remaining(now, parts) > 0, parts)
 	case ration.OpReset:
 		for _, p := range parts {
-			p.usage.batches = nil
+			p.usage.forget()
 		}
 		return ration.Decision{}
 	}
@@ -91,7 +91,10 @@ func (m *Model) parts(key string, limits []ration.Limit, slots int64) []part {
 	for i, l := range limits {
 		k := windowKey{window: windowMicros(l.Window), slots: slots}
 		if m.subjects[key][k] == nil {
-			m.subjects[key][k] = &usage{strategy: m.strategy, window: k.window, slots: k.slots}
+			m.subjects[key][k] = newUsage(m.strategy, k)
+		}
+		if b := m.subjects[key][k].bucket; b != nil {
+			b.limit = l
 		}
 		parts[i] = part{limit: l, usage: m.subjects[key][k]}
 	}
@@ -153,25 +156,38 @@ func decide(now, cost, granted int64, allowed bool, parts []part) ration.Decisio
 // the parts from granting the smallest limit. (For a smallest limit of 0 that is when
 // nothing counts under it, though 0 remain before that too.)
 func whole(now int64, parts []part) int64 {
-	smallest := parts[0].limit.Units
+	smallest := Size(parts[0].limit)
 	instants := []int64{now}
 	for _, p := range parts {
-		smallest = min(smallest, p.limit.Units)
-		instants = append(instants, p.usage.changes(now)...)
+		smallest = min(smallest, Size(p.limit))
+	}
+	for _, p := range parts {
+		instants = append(instants, p.usage.changes(now, smallest)...)
 	}
 	slices.Sort(instants)
 	for _, at := range instants {
-		if !slices.ContainsFunc(parts, func(p part) bool { return p.limit.Units-p.usage.counted(at) < smallest }) {
+		if !slices.ContainsFunc(parts, func(p part) bool { return Size(p.limit)-p.usage.counted(at) < smallest }) {
 			return at
 		}
 	}
 	panic("model: the smallest limit never remains whole")
 }
 
+// Size is the most that a limit lets through at once.
+func Size(l ration.Limit) int64 {
+	if l.Units > 0 && l.Burst > 0 {
+		return l.Burst
+	}
+	return l.Units
+}
+
 // ClockAt tells the model that the clock showed now; Do tells it too.
 func (m *Model) ClockAt(now int64) {
 	for _, windows := range m.subjects {
 		for _, u := range windows {
+			if u.bucket != nil {
+				u.bucket.seen = max(u.bucket.seen, now)
+			}
 			for i := range u.batches {
 				u.batches[i].seen = max(u.batches[i].seen, now)
 			}
@@ -186,6 +202,9 @@ func (m *Model) Floor() int64 {
 	floor := int64(0)
 	for _, windows := range m.subjects {
 		for _, u := range windows {
+			if u.bucket != nil && u.bucket.seen >= u.bucket.ends {
+				floor = max(floor, u.bucket.ends)
+			}
 			for _, b := range u.batches {
 				if end := u.end(b); end <= b.seen {
 					floor = max(floor, end)

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math/big"
 	"time"
 
 	"github.com/rationgo/ration"
@@ -9,7 +10,8 @@ import (
 
 // Oracle is told what was granted to one subject and checks the promise, and
 // nothing else: under SlidingLog and SlidingBuckets no span as long as a
-// window holds more than its limit, under FixedWindow no window of the grid.
+// window holds more than its limit, under FixedWindow no window of the grid, under TokenBucket no span
+// more than the bucket and what comes back meanwhile.
 // Grants may be told in any order of time. It isn't safe for concurrent use.
 type Oracle struct {
 	strategy Strategy
@@ -42,6 +44,9 @@ func (o *Oracle) Grant(at, n int64, limits []ration.Limit) error {
 // check looks at every span that holds the instant at.
 func (o *Oracle) check(at int64, l ration.Limit) error {
 	w := windowMicros(l.Window)
+	if o.strategy == TokenBucket {
+		return o.checkBucket(at, l)
+	}
 	for _, last := range o.grants[w] {
 		if !o.together(last.at, at, w) {
 			continue
@@ -55,6 +60,28 @@ func (o *Oracle) check(at int64, l ration.Limit) error {
 		if sum > l.Units || sum < 0 {
 			return fmt.Errorf("%d units granted within one %v up to %v, the limit is %d",
 				sum, l.Window, time.UnixMicro(last.at).UTC(), l.Units)
+		}
+	}
+	return nil
+}
+
+// checkBucket looks at every span that begins or ends at the instant at: it may hold the bucket's size and
+// what comes back in its length.
+func (o *Oracle) checkBucket(at int64, l ration.Limit) error {
+	w := windowMicros(l.Window)
+	for _, other := range o.grants[w] {
+		from, to := min(at, other.at), max(at, other.at)
+		sum := new(big.Int)
+		for _, g := range o.grants[w] {
+			if from <= g.at && g.at <= to {
+				sum.Add(sum, big.NewInt(g.units))
+			}
+		}
+		most := new(big.Int).Mul(big.NewInt(to-from), big.NewInt(l.Units))
+		most.Div(most, big.NewInt(w))
+		if most.Add(most, big.NewInt(Size(l))); sum.Cmp(most) > 0 {
+			return fmt.Errorf("%v units granted from %v to %v, the bucket gives %v",
+				sum, time.UnixMicro(from).UTC(), time.UnixMicro(to).UTC(), most)
 		}
 	}
 	return nil
@@ -106,7 +133,7 @@ func (o *Oracle) takeBack(at, n int64, limits []ration.Limit, better func(w int6
 			var found *grant
 			for i := range o.grants[w] {
 				g := &o.grants[w][i]
-				live := g.at >= at || o.together(at, g.at, w)
+				live := o.strategy == TokenBucket || g.at >= at || o.together(at, g.at, w)
 				if live && g.units > 0 && better(w, g, found) {
 					found = g
 				}

@@ -16,6 +16,7 @@ const (
 	FixedWindow Strategy = iota + 1
 	SlidingLog
 	SlidingBuckets
+	TokenBucket
 )
 
 // String gives the strategy's name.
@@ -27,6 +28,8 @@ func (s Strategy) String() string {
 		return "SlidingLog"
 	case SlidingBuckets:
 		return "SlidingBuckets"
+	case TokenBucket:
+		return "TokenBucket"
 	}
 	return "none"
 }
@@ -51,6 +54,23 @@ type usage struct {
 	window   int64 // µs
 	slots    int64
 	batches  []batch
+
+	bucket *bucket // of TokenBucket, instead of all that
+}
+
+func newUsage(s Strategy, k windowKey) *usage {
+	u := &usage{strategy: s, window: k.window, slots: k.slots}
+	if s == TokenBucket {
+		u.bucket = newBucket(k.window)
+	}
+	return u
+}
+
+func (u *usage) forget() {
+	u.batches = nil
+	if u.bucket != nil {
+		u.bucket = newBucket(u.window)
+	}
 }
 
 // width is the length of one cell of the grid.
@@ -100,6 +120,9 @@ func (u *usage) end(b batch) int64 {
 }
 
 func (u *usage) counted(now int64) int64 {
+	if u.bucket != nil {
+		return u.bucket.counted(now)
+	}
 	sum := int64(0)
 	for _, b := range u.batches {
 		if u.counts(b, now) {
@@ -110,6 +133,10 @@ func (u *usage) counted(now int64) int64 {
 }
 
 func (u *usage) charge(now, n int64) {
+	if u.bucket != nil {
+		u.bucket.charge(now, n)
+		return
+	}
 	u.batches = append(u.batches, batch{at: u.cell(now), units: n, seen: now})
 }
 
@@ -118,6 +145,9 @@ func newest(a, b batch) bool { return a.at > b.at }
 
 // refund takes back up to n of the units that count, the first in some order first.
 func (u *usage) refund(now, n int64, before func(a, b batch) bool) (given int64) {
+	if u.bucket != nil {
+		return u.bucket.refund(now, n)
+	}
 	return u.takeBack(n, before, func(b batch) bool { return u.counts(b, now) })
 }
 
@@ -144,8 +174,12 @@ func (u *usage) takeBack(n int64, before func(a, b batch) bool, meant func(batch
 	return given
 }
 
-// changes are the instants after now at which less may count, in order.
-func (u *usage) changes(now int64) []int64 {
+// changes are the instants after now at which less may count, in order; of a bucket, where that is
+// all the time, those at which n fit and all are back.
+func (u *usage) changes(now, n int64) []int64 {
+	if u.bucket != nil {
+		return []int64{u.bucket.fits(now, n), u.bucket.fits(now, Size(u.bucket.limit))}
+	}
 	var list []int64
 	for _, b := range u.batches {
 		if end := u.end(b); end > now {
@@ -158,15 +192,15 @@ func (u *usage) changes(now int64) []int64 {
 
 // remaining is what limit would grant at an instant.
 func (u *usage) remaining(now int64, l ration.Limit) int64 {
-	return max(0, l.Units-u.counted(now))
+	return max(0, Size(l)-u.counted(now))
 }
 
 // retryAfter tries the instants at which something ends until cost fits.
 func (u *usage) retryAfter(now, cost int64, l ration.Limit) time.Duration {
-	if cost > l.Units {
+	if cost > Size(l) {
 		return ration.Never
 	}
-	for _, at := range append([]int64{now}, u.changes(now)...) {
+	for _, at := range append([]int64{now}, u.changes(now, cost)...) {
 		if cost <= u.remaining(at, l) {
 			return micros(at - now)
 		}
@@ -176,7 +210,7 @@ func (u *usage) retryAfter(now, cost int64, l ration.Limit) time.Duration {
 
 // resetAfter is the time until nothing counts.
 func (u *usage) resetAfter(now int64) time.Duration {
-	for _, at := range append([]int64{now}, u.changes(now)...) {
+	for _, at := range append([]int64{now}, u.changes(now, 0)...) {
 		if u.counted(at) == 0 {
 			return micros(at - now)
 		}
