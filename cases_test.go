@@ -118,7 +118,7 @@ func on(t *testing.T, names string, run func(t *testing.T, b backend, strategy s
 	}
 }
 
-const every = "fixed log buckets"
+const every = "fixed log buckets token"
 
 func must(d ration.Decision, err error) ration.Decision {
 	if err != nil {

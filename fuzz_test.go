@@ -52,7 +52,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 0}, byte('b'), int64(5), int64(1), 1, false)
 	f.Add([]byte{2, 0, 0, 0}, byte('o'), int64(5), int64(1), 1, false)
 	f.Add([]byte{3, 3, 0, 5, 1, 9}, byte('w'), int64(3), int64(1), 1, true)
-	f.Add([]byte{3, 3, 0, 5, 1, 3, 0, 9, 2, 5}, byte('c'), int64(3), int64(1), 2, true)
+	f.Add([]byte{3, 3, 0, 5, 1, 3, 0, 9}, byte('c'), int64(3), int64(1), 2, true)
 	f.Add([]byte{15, 15, 0, 9, 255}, byte('a'), int64(3), int64(5), 1, true)
 	f.Fuzz(func(t *testing.T, data []byte, op byte, n, count int64, limits int, rate bool) {
 		ops := map[byte]Op{

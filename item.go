@@ -117,7 +117,7 @@ func (it *item) opText() any {
 	case opReserve:
 		return fmt.Sprintf("w%d", it.lending.hold)
 	case opCancel:
-		return "c" + it.lending.turns
+		return fmt.Sprintf("c%d", it.lending.end)
 	}
 	return string(it.op)
 }

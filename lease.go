@@ -19,9 +19,8 @@ type leased struct {
 
 // lending is what the items of a lease or a reservation say beside n, as in scripts/driver.lua.
 type lending struct {
-	hold, share int64  // opLease; opReserve has the longest wait as its hold
-	end         int64  // opGiveBack
-	turns       string // opCancel
+	hold, share int64 // opLease; opReserve has the longest wait as its hold
+	end         int64 // opGiveBack; of opCancel the turn
 }
 
 // lease takes up to want units, no more than one part in share of what fits now, to

@@ -2,68 +2,87 @@ package ration
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"time"
 )
 
 // A waiter under token buckets reserves its units in Redis and sleeps until they fit: its turn is
-// its own, and the next one's is behind it.
+// its own, and the next one's is behind it. Under several limits a unit reserved for one would
+// come back to the others before it's used, so there waiters ask again and again.
 
-// waitTurn is Wait under token buckets. asked is false where Redis gave no answer and the
-// failure rule may: then the polling Wait goes on.
-func (l *redisLimiter) waitTurn(ctx context.Context, r Request) (d Decision, asked bool, err error) {
+// reservation is units that are charged already, to be used when they fit.
+type reservation struct {
+	d     Decision // refused if that's after too long
+	pause time.Duration
+	turn  int64 // server time in microseconds
+}
+
+// waitTurn is Wait under token buckets. It's not done where Redis gave no answer and the failure
+// rule has one, or the policy has several limits.
+func (l *redisLimiter) waitTurn(ctx context.Context, r Request) (d Decision, done bool, err error) {
 	r, err = r.check(ctx)
 	if err != nil {
-		return Decision{}, true, err
+		return d, true, err
 	}
 	limits, bound, err := l.limitsFor(ctx, r.Key)
-	if err != nil {
-		return Decision{}, true, err
+	if err != nil || len(limits) > 1 {
+		return d, err != nil, err
 	}
 	longest := MaxWindow
 	deadline, ends := ctx.Deadline()
 	if ends {
-		longest = min(longest, time.Until(deadline))
+		longest = time.Until(deadline)
 	}
-	it, err := l.askAlone(ctx, opReserve, r.Key, bound, r.N, &lending{hold: luaMicros(longest)})
-	if _, failed := err.(*backendError); failed {
-		return Decision{}, l.store.opts.onFailure == FailError, err
+	began := l.store.since()
+	res, err := l.reserve(ctx, r, limits, bound, longest)
+	if _, failed := err.(*backendError); failed && l.store.opts.onFailure != FailError {
+		return d, false, nil
+	}
+	late := res.pause > 0 && ends && time.Until(deadline) < res.pause // by the time the answer took
+	if d = res.d; late {
+		d = Decision{Limit: d.Limit, RetryAfter: res.pause, ResetAfter: d.ResetAfter, Source: d.Source}
+	}
+	if l.store.opts.observer != nil {
+		l.store.observe(l.policy.Name, r, &d, err, began)
+	}
+	if res.pause > 0 && !late {
+		err = sleep(ctx, res.pause)
+		late = err != nil
+		d.ResetAfter = max(0, d.ResetAfter-res.pause)
+	}
+	if late {
+		// A failure costs the units of this one turn, which come back like all others.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.store.opts.timeout)
+		defer cancel()
+		_, _ = l.cancel(ctx, r.Key, bound, r.N, res.turn)
 	}
 	if err != nil {
-		return Decision{}, true, err
+		d = Decision{}
+	}
+	return d, true, err
+}
+
+// reserve charges units that fit within so long.
+func (l *redisLimiter) reserve(ctx context.Context, r Request, limits []Limit, bound []boundLimit, longest time.Duration) (reservation, error) {
+	it, err := l.askAlone(ctx, opReserve, r.Key, bound, r.N, &lending{hold: luaMicros(longest)})
+	if err != nil {
+		return reservation{}, err
 	}
 	now := it.reply[len(it.reply)-1]
 	it.reply = it.reply[:len(it.reply)-1]
-	pause := time.Duration(0)
-	var turns strings.Builder
-	for i := range limits {
-		turn := it.limitReply(i)[1]
-		pause = max(pause, micros(turn))
-		turns.WriteString(strconv.FormatInt(now+turn, 10) + ",")
+	var res reservation
+	if res.d.fill(r, limits, it, 0); res.d.Allowed {
+		pause := it.limitReply(0)[1]
+		res.pause, res.turn = micros(pause), now+pause
 	}
-	d.fill(r, limits, it, 0)
-	if !d.Allowed || pause == 0 {
-		return d, true, nil
-	}
-	leave := func() { l.cancel(ctx, r, bound, turns.String()) }
-	if ends && time.Until(deadline) < pause { // by the time the answer took
-		leave()
-		return Decision{Limit: d.Limit, RetryAfter: pause, ResetAfter: d.ResetAfter, Source: d.Source}, true, nil
-	}
-	if err := sleep(ctx, pause); err != nil {
-		leave()
-		return Decision{}, true, err
-	}
-	d.ResetAfter = max(0, d.ResetAfter-pause)
-	return d, true, nil
+	return res, nil
 }
 
-// cancel gives a reservation back for which the caller no longer waits, as well as it can: what
-// others have reserved behind stays as it is.
-func (l *redisLimiter) cancel(ctx context.Context, r Request, bound []boundLimit, turns string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.store.opts.timeout)
-	defer cancel()
-	// A failure costs the units of this one turn, which come back like all others.
-	_, _ = l.askAlone(ctx, opCancel, r.Key, bound, r.N, &lending{turns: turns})
+// cancel gives a reservation back, but not where others have reserved behind it: their turns
+// stay. It returns how many units came back, by the limit that had most.
+func (l *redisLimiter) cancel(ctx context.Context, key string, bound []boundLimit, n, turn int64) (int64, error) {
+	it, err := l.askAlone(ctx, opCancel, key, bound, n, &lending{end: turn})
+	if err != nil {
+		return 0, err
+	}
+	return it.reply[0], nil
 }

@@ -19,13 +19,20 @@ import (
 // refused at once with a nil error, so that the caller can do something else in the meantime.
 // An error of the limiter ends the wait. Waiting charges nothing, and a
 // waiter that leaves has charged nothing. Waiters are not queued: those woken at one instant compete.
+//
+// Under a limiter of [NewTokenBucket] with one limit, itself and not wrapped in another, they are: each call reserves its
+// units in Redis, in one round trip, and sleeps until its own turn. Turns go by the order in which the calls
+// reach Redis, within a process that in which they were made, and with a Burst of 1 they are evenly
+// spaced over all instances: a leaky bucket. The wait is as long as the context allows (without a
+// deadline MaxWindow); a turn beyond that is refused at once. The turn of a waiter that leaves is given back if nobody
+// has reserved behind it, else it lapses. While Redis is away and the store's failure rule isn't FailError, it decides
+// and waiters compete as above.
 func Wait(ctx context.Context, l Limiter, key string, n int64) (Decision, error) {
 	if isNil(l) {
 		return Decision{}, fmt.Errorf("%w: Wait needs a limiter, not nil", ErrInvalidClient)
 	}
 	if rl, ok := l.(*redisLimiter); ok && rl.strategy.refills && n > 0 && n <= MaxUnits {
-		d, asked, err := rl.waitTurn(ctx, Request{Op: OpAllow, Key: key, N: n})
-		if asked {
+		if d, done, err := rl.waitTurn(ctx, Request{Op: OpAllow, Key: key, N: n}); done {
 			return d, err
 		}
 	}

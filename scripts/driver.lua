@@ -26,9 +26,8 @@
 --           b<end> give back units of a lease that ended (or ends) then
 --           o shed: a refund, oldest first, since the newest may be leased
 --           w<longest> reserve: n units that fit within so many microseconds at
---           the longest count now, to be used when they fit. Token buckets only
---           c<time>,… cancel a reservation, which fitted each limit from its time on: given back
---           is what nobody has reserved behind
+--           the longest count now, to be used when they fit. One limit, of a token bucket
+--           c<time> cancel a reservation that fits from then on, unless others have reserved behind it
 --   n       units, 0 to 2^53+2; 0 for p and x; times the calls at most 2^53 if
 --           they are several
 --   limits  number of limits that follow, or 0: those of the item before
@@ -48,7 +47,7 @@
 
 while ARGV[at] do
 	local op, n, own, calls = ARGV[at], ARGV[at + 1] + 0, ARGV[at + 2] + 0, 1
-	local term, share, when, turns
+	local term, share, when, turn
 	at, index = at + 3, index + 1
 	if #op > 1 then
 		local rest = sub(op, 2)
@@ -57,15 +56,10 @@ while ARGV[at] do
 			local hold, part = string.match(rest, '^(%d+)/(%d+)$')
 			term = hold + 0
 			share = part + 0
-		elseif op == 'b' then
+		elseif op == 'b' or op == 'c' then
 			when = rest + 0
 		elseif op == 'w' then
 			term = rest + 0
-		elseif op == 'c' then
-			turns = {}
-			for turn in string.gmatch(rest, '%d+') do
-				turns[#turns + 1] = turn + 0
-			end
 		else
 			calls = rest + 0
 		end
@@ -133,14 +127,13 @@ while ARGV[at] do
 			when = now + term
 		end
 	elseif op == 'w' then
-		cost, granted, turns = n, n, {}
-		for i = 1, total do
-			local limit = limits[i]
-			if n > limit.units or limit.used > 9007199254740992 - n or wait(limit, n) > term then
-				granted = 0
-				break
+		local limit = limits[1]
+		cost = n
+		if n <= limit.units and limit.used <= 9007199254740992 - n then
+			turn = wait(limit, n)
+			if turn <= term then
+				granted = n
 			end
-			turns[i] = wait(limit, n)
 		end
 	end
 	if granted > 0 then
@@ -157,9 +150,6 @@ while ARGV[at] do
 		end
 		for i = 1, total do
 			local back = math.min(n, limits[i].used)
-			if turns then
-				when = turns[i]
-			end
 			if back > 0 then
 				granted = math.max(granted, charge(limits[i], -back, index, when))
 			end
@@ -176,7 +166,7 @@ while ARGV[at] do
 		reply[size + 2] = cost > units - used and cost <= units and wait(limit, cost) or 0
 		reply[size + 3] = used > 0 and wait(limit, units) or 0
 		if op == 'w' and granted > 0 then
-			reply[size + 2] = turns[i]
+			reply[size + 2] = turn
 		end
 		size = size + 3
 		if fields > 3 then

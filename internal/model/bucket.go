@@ -45,8 +45,15 @@ func (b *bucket) charge(clock, n int64) {
 
 // refund puts tokens back, unless more are out than the bucket holds.
 func (b *bucket) refund(clock, n int64) int64 {
+	if b.counted(clock) > Size(b.limit) {
+		return 0
+	}
+	return b.takeBack(clock, n)
+}
+
+func (b *bucket) takeBack(clock, n int64) int64 {
 	out, given := b.outAt(clock), min(n, b.counted(clock))
-	if given == 0 || b.counted(clock) > Size(b.limit) {
+	if given == 0 {
 		return 0
 	}
 	if out.Sub(out, rat(given)); out.Sign() <= 0 {
@@ -58,6 +65,27 @@ func (b *bucket) refund(clock, n int64) int64 {
 		b.ends = min(b.ends, b.at+ceil(b.time(out)))
 	}
 	return given
+}
+
+// Reserve charges n units at now that fit within longest (µs), under one limit of a TokenBucket, and
+// says when they do, in µs from now.
+func (m *Model) Reserve(now int64, key string, n int64, l ration.Limit, longest int64) (turn int64, ok bool) {
+	b := m.parts(key, []ration.Limit{l}, 0)[0].usage.bucket
+	if n > Size(l) || b.fits(now, n) > now+longest {
+		return 0, false
+	}
+	turn = b.fits(now, n) - now
+	b.charge(now, n)
+	return turn, true
+}
+
+// Cancel gives n reserved units back if they are the last that were, or fit already.
+func (m *Model) Cancel(now int64, key string, n int64, l ration.Limit, turn int64) int64 {
+	b := m.parts(key, []ration.Limit{l}, 0)[0].usage.bucket
+	if b.counted(now) <= Size(l) || b.fits(now, 0) == turn {
+		return b.takeBack(now, n)
+	}
+	return 0
 }
 
 // fits is the first instant from clock on at which n more fit.

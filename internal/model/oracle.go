@@ -14,6 +14,9 @@ import (
 // more than the bucket and what comes back meanwhile.
 // Grants may be told in any order of time. It isn't safe for concurrent use.
 type Oracle struct {
+	// Slack is by how much a time of use may be off, in µs: turns of a bucket's waiters are rounded up.
+	Slack int64
+
 	strategy Strategy
 	grants   map[int64][]grant // by window, µs
 }
@@ -77,7 +80,7 @@ func (o *Oracle) checkBucket(at int64, l ration.Limit) error {
 				sum.Add(sum, big.NewInt(g.units))
 			}
 		}
-		most := new(big.Int).Mul(big.NewInt(to-from), big.NewInt(l.Units))
+		most := new(big.Int).Mul(big.NewInt(to-from+o.Slack), big.NewInt(l.Units))
 		most.Div(most, big.NewInt(w))
 		if most.Add(most, big.NewInt(Size(l))); sum.Cmp(most) > 0 {
 			return fmt.Errorf("%v units granted from %v to %v, the bucket gives %v",
