@@ -5,7 +5,7 @@
 GO ?= go
 export GOTOOLCHAIN ?= local
 # The modules beside the root: what they depend on is nobody's dependency.
-MODULES = benchmarks integration examples/frameworks
+MODULES = benchmarks integration examples/frameworks grpclimit
 
 .PHONY: test tools check unit fuzz bench compare soak
 

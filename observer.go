@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/sony/gobreaker/v2"
+
+	"github.com/rationgo/ration/internal/nils"
 )
 
 // Observer hears what a store and its limiters do, for metrics and logs; see
@@ -32,7 +34,7 @@ type Observer interface {
 // which is the default and costs nothing.
 func WithObserver(o Observer) Option {
 	return optionFunc(func(opts *options) error {
-		if o != nil && isNil(o) {
+		if o != nil && nils.Is(o) {
 			return fmt.Errorf("%w: WithObserver: a nil %T", ErrInvalidOption, o)
 		}
 		opts.observer = o

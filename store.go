@@ -5,13 +5,14 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"reflect"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rationgo/ration/internal/nils"
 )
 
 // Store is a Redis that limiters of any number and strategy share, with the
@@ -48,7 +49,7 @@ type Store struct {
 // Set ContextTimeoutEnabled in the client's options where you can: then a lone call whose
 // context can't be cancelled is made on its own goroutine, which is some microseconds faster.
 func Open(rdb redis.UniversalClient, opts ...Option) (*Store, error) {
-	if isNil(rdb) {
+	if nils.Is(rdb) {
 		return nil, fmt.Errorf("%w: Open needs a Redis client, not nil", ErrInvalidClient)
 	}
 	o := options{prefix: defaultPrefix, timeout: defaultTimeout, batch: defaultBatch, breaker: defaultBreaker}
@@ -77,18 +78,6 @@ func obeysContext(rdb redis.UniversalClient) bool {
 		return rdb.Options().ContextTimeoutEnabled
 	case *redis.Ring:
 		return rdb.Options().ContextTimeoutEnabled
-	}
-	return false
-}
-
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	rv := reflect.ValueOf(v)
-	switch rv.Kind() {
-	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Interface:
-		return rv.IsNil()
 	}
 	return false
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/rationgo/ration/internal/nils"
 )
 
 // Wait asks for n units until they are granted: it sleeps as long as each
@@ -28,7 +30,7 @@ import (
 // has reserved behind it, else it lapses. While Redis is away and the store's failure rule isn't FailError, it decides
 // and waiters compete as above.
 func Wait(ctx context.Context, l Limiter, key string, n int64) (Decision, error) {
-	if isNil(l) {
+	if nils.Is(l) {
 		return Decision{}, fmt.Errorf("%w: Wait needs a limiter, not nil", ErrInvalidClient)
 	}
 	if rl, ok := l.(*redisLimiter); ok && rl.strategy.refills && n > 0 && n <= MaxUnits {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/rationgo/ration"
+	"github.com/rationgo/ration/internal/middleware"
 )
 
 // The problem types of the draft.
@@ -55,13 +56,8 @@ func (c *config) refuse(w http.ResponseWriter, r *http.Request, d ration.Decisio
 // violated names the limits that refuse.
 func (c *config) violated(d *ration.Decision) []string {
 	var names []string
-	for i := range d.Limits {
-		if d.Limits[i].RetryAfter > 0 {
-			names = append(names, c.members.of(d.Limits[i].Limit).name)
-		}
-	}
-	if names == nil {
-		names = []string{c.members.of(d.Limit).name}
+	for _, s := range middleware.Refusing(d) {
+		names = append(names, c.members.of(s.Limit).name)
 	}
 	return names
 }

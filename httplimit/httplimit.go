@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rationgo/ration"
+	"github.com/rationgo/ration/internal/middleware"
 )
 
 // ErrKey is a request whose subject isn't known: the KeyFunc gave an error, which is wrapped, or an
@@ -71,7 +72,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		h.fail(w, r, err)
 		return
-	case unavailable(&d):
+	case middleware.Unavailable(&d):
 		h.failClosed(w, r, d)
 		return
 	case !d.Allowed:
@@ -103,12 +104,6 @@ func (c *config) decide(l ration.Limiter, r *http.Request, cost int64) (string, 
 	}
 	d, err := l.AllowN(r.Context(), key, cost)
 	return key, d, err
-}
-
-// unavailable tells the refusal of ration.FailClosed, which has no limit, from one by a limit:
-// FailLocal's ring, or a cost that FailOpen can't let through.
-func unavailable(d *ration.Decision) bool {
-	return d.Degraded && !d.Allowed && d.Limit == ration.Limit{}
 }
 
 // settle runs the next handler and gives n units back if its status says so. A panic

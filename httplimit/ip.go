@@ -5,25 +5,26 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 
 	"github.com/realclientip/realclientip-go"
 
 	"github.com/rationgo/ration"
+	"github.com/rationgo/ration/internal/middleware"
 )
 
 // The bounds of an IPv6 prefix.
 const (
-	defaultPrefix = 64
-	minPrefix     = 48
-	maxPrefix     = 128
+	minPrefix = 48
+	maxPrefix = 128
 )
 
 // RemoteIP is the address of the connection's other end: IPv4 whole, IPv6 by its /64, since a
 // customer has at least that many addresses. IPv4 written as IPv6 (::ffff:192.0.2.1) is IPv4; port and zone
 // don't count. It's an error where there is no address, as on a Unix socket. No header is looked at.
 func RemoteIP() KeyFunc {
-	return func(r *http.Request) (string, error) { return ipKey(r.RemoteAddr, defaultPrefix) }
+	return func(r *http.Request) (string, error) {
+		return middleware.IPKey(r.RemoteAddr, middleware.DefaultPrefix, ErrKey)
+	}
 }
 
 // Proxies says how to find a client's address behind proxies; see [ClientIP].
@@ -48,7 +49,7 @@ type Proxies struct {
 // The error is ration.ErrInvalidOption.
 func ClientIP(p Proxies) (KeyFunc, error) {
 	if p.Prefix == 0 {
-		p.Prefix = defaultPrefix
+		p.Prefix = middleware.DefaultPrefix
 	}
 	if p.Prefix < minPrefix || p.Prefix > maxPrefix {
 		return nil, fmt.Errorf("%w: ClientIP: the Prefix %d is not in %d to %d", ration.ErrInvalidOption, p.Prefix, minPrefix, maxPrefix)
@@ -62,12 +63,12 @@ func ClientIP(p Proxies) (KeyFunc, error) {
 		return nil, fmt.Errorf("%w: ClientIP: Header: %w", ration.ErrInvalidOption, err)
 	}
 	return func(r *http.Request) (string, error) {
-		if peer, ok := parseAddr(r.RemoteAddr); ok && contains(trusted, peer) {
+		if peer, ok := middleware.ParseAddr(r.RemoteAddr); ok && contains(trusted, peer) {
 			if client := strategy.ClientIP(r.Header, r.RemoteAddr); client != "" {
-				return ipKey(client, p.Prefix)
+				return middleware.IPKey(client, p.Prefix, ErrKey)
 			}
 		}
-		return ipKey(r.RemoteAddr, p.Prefix)
+		return middleware.IPKey(r.RemoteAddr, p.Prefix, ErrKey)
 	}, nil
 }
 
@@ -90,32 +91,4 @@ func contains(ranges []net.IPNet, a netip.Addr) bool {
 		}
 	}
 	return false
-}
-
-// parseAddr reads an address with or without a port. 0.0.0.0 and :: are nobody's.
-func parseAddr(s string) (netip.Addr, bool) {
-	var a netip.Addr
-	if ap, err := netip.ParseAddrPort(s); err == nil {
-		a = ap.Addr()
-	} else if a, err = netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err != nil {
-		return netip.Addr{}, false
-	}
-	a = a.Unmap().WithZone("")
-	return a, !a.IsUnspecified()
-}
-
-func ipKey(s string, prefix int) (string, error) {
-	a, ok := parseAddr(s)
-	if !ok {
-		return "", fmt.Errorf("%w: the connection has no IP address", ErrKey)
-	}
-	var buf [64]byte
-	if a.Is4() {
-		return string(a.AppendTo(buf[:0])), nil
-	}
-	p, err := a.Prefix(prefix)
-	if err != nil { // can't be, the prefix was checked
-		return "", fmt.Errorf("%w: %w", ErrKey, err)
-	}
-	return string(p.AppendTo(buf[:0])), nil
 }

@@ -1,11 +1,11 @@
 package httplimit
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
+
+	"github.com/rationgo/ration/internal/middleware"
 )
 
 // KeyFunc gives the subject of a request: whose budget it is charged to. An error or an empty key
@@ -16,21 +16,10 @@ import (
 // checked, limits nothing: each guess would have its own budget.
 type KeyFunc func(*http.Request) (string, error)
 
-var errEmpty = errors.New("the key is empty")
-
 // call gives a key that is never empty, or ErrKey.
 func call(key KeyFunc, r *http.Request) (string, error) {
 	k, err := key(r)
-	if err == nil && k == "" {
-		err = errEmpty
-	}
-	if err != nil {
-		if errors.Is(err, ErrKey) {
-			return "", err
-		}
-		return "", fmt.Errorf("%w: %w", ErrKey, err)
-	}
-	return k, nil
+	return middleware.CheckKey(k, err, ErrKey)
 }
 
 // Header is the value of a header field, such as an API key. It's an error if the field is
@@ -85,9 +74,7 @@ func Join(keys ...KeyFunc) KeyFunc {
 			if err != nil {
 				return "", err
 			}
-			joined = strconv.AppendInt(joined, int64(len(part)), 10)
-			joined = append(joined, ':')
-			joined = append(joined, part...)
+			joined = middleware.AppendPart(joined, part)
 		}
 		return string(joined), nil
 	}
