@@ -5,7 +5,7 @@
 GO ?= go
 export GOTOOLCHAIN ?= local
 # The modules beside the root: what they depend on is nobody's dependency.
-MODULES = benchmarks integration examples/frameworks grpclimit
+MODULES = benchmarks integration grpclimit otellimit examples/frameworks
 
 .PHONY: test tools check unit fuzz bench compare soak
 

@@ -38,6 +38,7 @@ func WithDenyCache(entries int) Option {
 // denyCache remembers the refusals of one policy and strategy, whichever limiter met them.
 type denyCache struct {
 	store  *Store
+	policy string
 	seed   maphash.Seed
 	room   int          // entries a shard may have
 	count  atomic.Int64 // entries in all
@@ -62,9 +63,9 @@ type denial struct {
 
 const denyShards = 64
 
-func newDenyCache(s *Store) *denyCache {
+func newDenyCache(s *Store, policy string) *denyCache {
 	n := min(denyShards, s.opts.denied)
-	c := &denyCache{store: s, seed: maphash.MakeSeed(), room: s.opts.denied / n, shards: make([]denyShard, n)}
+	c := &denyCache{store: s, policy: policy, seed: maphash.MakeSeed(), room: s.opts.denied / n, shards: make([]denyShard, n)}
 	for i := range c.shards {
 		c.shards[i].entries = map[string]*denial{}
 	}
@@ -76,7 +77,7 @@ func (s *Store) denials(policy, code string) *denyCache {
 	if s.opts.denied == 0 {
 		return nil
 	}
-	c, _ := s.caches.LoadOrStore(policy+":"+code, newDenyCache(s))
+	c, _ := s.caches.LoadOrStore(policy+":"+code, newDenyCache(s, policy))
 	return c.(*denyCache)
 }
 
@@ -177,12 +178,13 @@ func (c *denyCache) remember(r *Request, bound []boundLimit, d *Decision, began 
 		return
 	}
 	old, now := sh.entries[r.Key], c.store.since()
-	evicted := false
+	event := CacheEvent{Policy: c.policy, Stored: true}
 	switch {
 	case old == nil && len(sh.entries) >= c.room:
-		evicted = sh.evict(now)
+		event.Evicted = sh.evict(now)
 	case old == nil:
 		c.count.Add(1)
+		event.Change = 1
 	case e.cost > old.cost && now < old.until && sameCounts(old.bound, bound):
 		sh.mu.Unlock()
 		return // the old one holds for more calls
@@ -190,7 +192,8 @@ func (c *denyCache) remember(r *Request, bound []boundLimit, d *Decision, began 
 	sh.entries[strings.Clone(r.Key)] = e // an assignment keeps the new key, which is the caller's
 	sh.mu.Unlock()
 	if o := c.store.opts.observer; o != nil {
-		o.Cached(CacheEvent{Entries: int(c.count.Load()), Stored: true, Evicted: evicted})
+		event.Entries = int(c.count.Load())
+		o.Cached(event)
 	}
 }
 
@@ -223,7 +226,7 @@ func (c *denyCache) clear(key string) {
 	if had {
 		n := c.count.Add(-1)
 		if o := c.store.opts.observer; o != nil {
-			o.Cached(CacheEvent{Entries: int(n)})
+			o.Cached(CacheEvent{Policy: c.policy, Entries: int(n), Change: -1})
 		}
 	}
 }

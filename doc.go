@@ -40,7 +40,7 @@
 //
 // How a run went is told to the lane's breaker (breaker.go), which keeps calls from a
 // server that fails. What a call gets then is up to the failure rule (onfailure.go). An
-// [Observer] hears of it all (observer.go).
+// [Observer] hears of it all (observer.go), such as one that logs (slogobserver.go).
 //
 // With two tiers (twotier.go) a call is first for what this process holds of its
 // subject: a block of units (leasetier.go, block.go), which Redis charged when it was taken

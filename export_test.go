@@ -73,3 +73,6 @@ func GiveBackReply(ctx context.Context, l Limiter, key string, units, end int64)
 	d.fill(Request{Op: OpRefund, Key: key, N: units}, limits, it, 0)
 	return d, nil
 }
+
+// Observers is who hears of a store.
+func Observers(s *Store) Observer { return s.opts.observer }

@@ -10,7 +10,8 @@ import (
 )
 
 // Observer hears what a store and its limiters do, for metrics and logs; see
-// [WithObserver]. No event has a subject in it. The methods are called
+// [WithObserver]. [NewSlogObserver] makes one that logs, the module otellimit one that gives OpenTelemetry
+// metrics. No event has a subject in it. The methods are called
 // concurrently, Decided and Cached by the goroutine of each call before it returns, the others by
 // any, those about one server in their order: they must be quick, and must neither panic nor
 // close the store, which waits for them. Embed
@@ -26,20 +27,68 @@ type Observer interface {
 	BreakerChanged(BreakerEvent)
 	// Leased is a block of units taken or given back by [NewTwoTier].
 	Leased(LeaseEvent)
-	// Cached is a change of the denied-key cache.
+	// Cached is a change of a denied-key cache.
 	Cached(CacheEvent)
 }
 
-// WithObserver has o hear what the store and its limiters do. nil means nobody,
-// which is the default and costs nothing.
-func WithObserver(o Observer) Option {
+// WithObserver has observers hear what the store and its limiters do, each event one after the other
+// in the order given, so metrics and logs can be had together. nil ones are passed over, a nil pointer
+// in one is ErrInvalidOption. None means nobody, which is the default and costs nothing.
+func WithObserver(observers ...Observer) Option {
 	return optionFunc(func(opts *options) error {
-		if o != nil && nils.Is(o) {
-			return fmt.Errorf("%w: WithObserver: a nil %T", ErrInvalidOption, o)
+		var all several
+		for _, o := range observers {
+			switch {
+			case o == nil:
+			case nils.Is(o):
+				return fmt.Errorf("%w: WithObserver: a nil %T", ErrInvalidOption, o)
+			default:
+				all = append(all, o)
+			}
 		}
-		opts.observer = o
+		switch len(all) {
+		case 0:
+			opts.observer = nil
+		case 1:
+			opts.observer = all[0]
+		default:
+			opts.observer = all
+		}
 		return nil
 	})
+}
+
+// several are observers that hear of all.
+type several []Observer
+
+func (s several) Decided(e DecisionEvent) {
+	for _, o := range s {
+		o.Decided(e)
+	}
+}
+
+func (s several) Failed(e FailureEvent) {
+	for _, o := range s {
+		o.Failed(e)
+	}
+}
+
+func (s several) BreakerChanged(e BreakerEvent) {
+	for _, o := range s {
+		o.BreakerChanged(e)
+	}
+}
+
+func (s several) Leased(e LeaseEvent) {
+	for _, o := range s {
+		o.Leased(e)
+	}
+}
+
+func (s several) Cached(e CacheEvent) {
+	for _, o := range s {
+		o.Cached(e)
+	}
 }
 
 // DecisionEvent is a call and its answer.
@@ -99,11 +148,13 @@ type LeaseEvent struct {
 	Lost   int64 // of these, units that couldn't be given back: Redis counts them until their window ends
 }
 
-// CacheEvent is a change of the denied-key cache.
+// CacheEvent is a change of a denied-key cache. Each policy and strategy has its own.
 type CacheEvent struct {
-	Entries int  // now
-	Stored  bool // a refusal was stored, or else entries were dropped
-	Evicted bool // one had to go to make room
+	Policy  string // its Name
+	Entries int    // now
+	Change  int    // entries more than before: 1, 0 where one took another's place, or -1
+	Stored  bool   // a refusal was stored, or else entries were dropped
+	Evicted bool   // one had to go to make room
 }
 
 // NopObserver does nothing at all events.

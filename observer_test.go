@@ -209,19 +209,21 @@ func TestObserverHearsTheCache(t *testing.T) {
 		require.False(w, must(l.Allow(ctx, hidden)).Allowed) // for ever: nothing to remember
 		require.Empty(w, rec.take(w.T).caches)
 		l = w.limiter(w.store(ration.WithObserver(rec), ration.WithDenyCache(1)), ration.PerMinute(1))
+		change := 1 // the others take its place
 		for i := range 3 {
 			key := fmt.Sprint(hidden, i)
 			for range 3 {
 				must(l.Allow(ctx, key))
 			}
-			require.Equal(w, []ration.CacheEvent{{Entries: 1, Stored: true, Evicted: i > 0}}, rec.take(w.T).caches)
+			require.Equal(w, []ration.CacheEvent{{Policy: "p", Entries: 1, Change: change, Stored: true, Evicted: i > 0}}, rec.take(w.T).caches)
+			change = 0
 		}
 		time.Sleep(ration.DenyCacheTime)
 		must(l.Allow(ctx, hidden+"0"))
-		require.Equal(w, []ration.CacheEvent{{Entries: 1, Stored: true}}, rec.take(w.T).caches, "the other had run out")
+		require.Equal(w, []ration.CacheEvent{{Policy: "p", Entries: 1, Stored: true}}, rec.take(w.T).caches, "the other had run out")
 		require.NoError(w, l.Reset(ctx, hidden+"0"))
 		require.NoError(w, l.Reset(ctx, hidden+"1"))
-		require.Equal(w, []ration.CacheEvent{{Entries: 0}}, rec.take(w.T).caches)
+		require.Equal(w, []ration.CacheEvent{{Policy: "p", Entries: 0, Change: -1}}, rec.take(w.T).caches)
 	})
 }
 
