@@ -1,14 +1,26 @@
-// Package rationtest helps to test limiters and what is built on them.
+// Package rationtest helps to test limiters and what is built on them. It needs no
+// Redis running, no sleeping, and no assertion library.
 //
-// [Exercise] is the conformance suite every [ration.Limiter] should pass: a
-// strategy of one's own, a decorator, a service's wrapper. [NewRedis] is an in-process
-// Redis with one clock that moves TIME and key lifetimes together, so that tests of limits need
-// no sleeping:
+// For a service that uses limits:
+//
+//   - [NewFake] is a limiter that answers by a script, to test what the service does with an answer.
+//   - [NewRedis] is an in-process Redis with one clock that moves TIME and key lifetimes
+//     together, to test with the real limits. [Redis.Stop] and [Redis.Fail] make an outage.
+//   - [RequireAllowed] and its like end a test whose decision is another.
+//
+// For a limiter of one's own (a strategy, a decorator, a service's wrapper) [Exercise] is the
+// conformance suite that every [ration.Limiter] should pass.
 //
 //	rdb := rationtest.NewRedis(t)
 //	login, err := ration.NewSlidingLog(rdb.Store(), policy)
 //	…
+//	rationtest.Exhaust(t, login, "user-42")
 //	rdb.Advance(time.Minute)
+//	rationtest.RequireSequence(t, login, "user-42", "AAAAAR")
+//
+// [ration.NewLocal] needs none of this: it goes by the clock of ration.WithClock, or by that of a
+// testing/synctest bubble, as [ration.Wait] does. NewRedis has a clock of its own and is
+// not for bubbles.
 //
 // The package is for tests only: it imports testing.
 package rationtest

@@ -1,6 +1,7 @@
 package rationtest
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -18,6 +19,12 @@ type Redis struct {
 	server *fakeredis.Server
 	client *redis.Client
 }
+
+// patience is a budget fit for a busy test machine.
+const patience = 30 * time.Second
+
+// neverOpens turns the breaker off.
+var neverOpens = ration.WithBreaker(ration.Breaker{Failures: math.MaxInt32})
 
 // Epoch is where the clock of a new [Redis] stands.
 var Epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -50,11 +57,13 @@ func (r *Redis) Client() *redis.Client { return r.client }
 // Addr is host:port, for clients the test makes itself.
 func (r *Redis) Addr() string { return r.server.Addr() }
 
-// Store is a new ration.Store on this Redis, with a budget fit for a busy
-// test machine.
+// Store is a new ration.Store on this Redis with two defaults fit for tests: a timeout of
+// 30 s, for busy machines, and a breaker that never opens, since it would go by the
+// computer's clock and not by this one. opts come after them. An option that Open refuses
+// ends the test.
 func (r *Redis) Store(opts ...ration.Option) *ration.Store {
 	r.t.Helper()
-	opts = append([]ration.Option{ration.WithTimeout(30 * time.Second)}, opts...)
+	opts = append([]ration.Option{ration.WithTimeout(patience), neverOpens}, opts...)
 	s, err := ration.Open(r.client, opts...)
 	if err != nil {
 		r.t.Fatalf("rationtest: %v", err)
