@@ -19,6 +19,7 @@ import "strconv"
 func NewSlidingBuckets(s *Store, p Policy) (Limiter, error) {
 	return newRedisLimiter(s, p, strategy{
 		script:  bucketsScript,
+		kind:    3,
 		code:    func(p Policy) string { return "sb1." + strconv.FormatInt(p.slots(), 10) },
 		layout:  slottedWindow,
 		slotted: true,

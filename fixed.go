@@ -15,6 +15,7 @@ package ration
 func NewFixedWindow(s *Store, p Policy) (Limiter, error) {
 	return newRedisLimiter(s, p, strategy{
 		script: fixedScript,
+		kind:   1,
 		code:   func(Policy) string { return "fw1" },
 		layout: wholeWindow,
 		leases: true,

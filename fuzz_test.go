@@ -70,6 +70,9 @@ func FuzzDecode(f *testing.F) {
 			op = opPeek // as Request.check has it
 		}
 		it := &item{script: script, op: op, n: n, count: count, limits: make([]boundLimit, limits), lending: &lending{hold: 10, share: 1}}
+		for i := range it.limits {
+			it.limits[i].strategy = &strategy{refills: script == tokenScript}
+		}
 		if it.lone() {
 			it.count, count = 1, 1
 		}

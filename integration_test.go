@@ -48,7 +48,7 @@ func TestKindsOfClients(t *testing.T) {
 	for kind, start := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			newClient := start(t)
-			for name, newLimiter := range strategies {
+			for name, newLimiter := range withCombined() {
 				var limiters []ration.Limiter
 				for range 2 {
 					store, err := ration.Open(newClient(), ration.WithTimeout(10*time.Second))

@@ -29,11 +29,13 @@ type item struct {
 type boundLimit struct {
 	args limitArgs
 	base string // the key up to the subject
-	argv [4]any // args once more, as the command takes them
+	argv [5]any // args once more, as the command takes them
+
+	strategy *strategy
 }
 
-// limitArgs are a limit's numbers as a script takes them; the last only if it has use for it.
-type limitArgs struct{ units, width, keys, rate int64 }
+// limitArgs are a limit's numbers as a script takes them; the last only if it has use for them.
+type limitArgs struct{ units, width, keys, rate, kind int64 }
 
 // mergeKey is what calls must have in common to be one item. The zero key
 // belongs to items that are for one call only.

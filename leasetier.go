@@ -196,7 +196,7 @@ func (t *leaseTier) refund(ctx context.Context, r Request, limits []Limit, bound
 	rest.N -= back
 	err := t.global.shed(ctx, r.Key, limits, bound, rest.N, d)
 	if _, failed := err.(*backendError); failed {
-		err = t.global.fail(rest, limits, err, d)
+		err = t.global.fail(rest, limits, bound, err, d)
 	}
 	if err != nil && back > 0 {
 		b.tell(d, back, t.store.since())

@@ -97,10 +97,10 @@ func (s *Store) overdue(ctx context.Context, err error, began time.Duration) err
 }
 
 // fail makes the answer to a call that got none from Redis for a cause.
-func (l *redisLimiter) fail(r Request, limits []Limit, cause error, d *Decision) error {
+func (l *redisLimiter) fail(r Request, limits []Limit, bound []boundLimit, cause error, d *Decision) error {
 	rule := l.store.opts.onFailure
 	if rule > 0 {
-		l.decideLocally(r, limits, d)
+		l.decideLocally(r, limits, bound, d)
 	}
 	if rule == FailError || r.Op == OpReset {
 		*d = Decision{}
@@ -122,13 +122,13 @@ func (l *redisLimiter) askAgain(key string) time.Duration {
 }
 
 // decideLocally answers by the ring.
-func (l *redisLimiter) decideLocally(r Request, limits []Limit, d *Decision) {
+func (l *redisLimiter) decideLocally(r Request, limits []Limit, bound []boundLimit, d *Decision) {
 	shares, possible := make([]Limit, len(limits)), true
-	share := evenShare
-	if l.strategy.local != nil {
-		share = l.strategy.local
-	}
 	for i, lim := range limits {
+		share := bound[i].strategy.local
+		if share == nil {
+			share = evenShare
+		}
 		shares[i] = share(lim, int64(l.store.opts.onFailure))
 		for slices.ContainsFunc(shares[:i], func(s Limit) bool { return s.Window == shares[i].Window }) {
 			shares[i].Window += time.Microsecond // a window is counted once

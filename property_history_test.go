@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -25,7 +26,8 @@ type history struct {
 	oracles map[string]*model.Oracle
 
 	keys    []string
-	limits  []ration.Limit // as of now
+	mix     []model.Strategy // of the limits, if they have strategies of their own
+	limits  []ration.Limit   // as of now
 	initial []ration.Limit
 	dynamic bool // the limits change
 	slots   int
@@ -44,10 +46,14 @@ func newHistory(t *rapid.T, w playWorld) *history {
 		world:   w,
 		model:   model.New(w.strategy),
 		oracles: make(map[string]*model.Oracle),
-		limits:  w.genLimits().Draw(t, "limits"),
 		dynamic: rapid.Bool().Draw(t, "limits change"),
 		slots:   rapid.IntRange(0, 40).Draw(t, "slots"),
 	}
+	if w.strategy == model.Mixed {
+		h.mix = rapid.SliceOfN(rapid.SampledFrom(mixable), 3, 3).Draw(t, "mix")
+		h.model = model.NewMixed(h.mix...)
+	}
+	h.limits = h.genLimits(t)
 	h.initial = h.limits
 	subject := rapid.SampledFrom([]string{"a", "user:{1}\n%", "é\xff"}).Draw(t, "subject")
 	h.keys = []string{subject, subject + string(rune('0'+histories.Add(1)%10))}
@@ -63,10 +69,36 @@ func newHistory(t *rapid.T, w playWorld) *history {
 	}
 	h.setTime(t, rapid.Int64Range(1e15, 4e15).Draw(t, "start"))
 	var err error
-	if h.limiter, err = w.limiter(p); err != nil {
+	if h.mix != nil {
+		h.limiter, err = h.combine(p)
+	} else {
+		h.limiter, err = w.limiter(p)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	return h
+}
+
+// mixable are the strategies that are combined.
+var mixable = []model.Strategy{model.FixedWindow, model.SlidingLog, model.SlidingBuckets, model.TokenBucket}
+
+// combine makes a limiter of one for each limit.
+func (h *history) combine(p ration.Policy) (ration.Limiter, error) {
+	var parts []ration.Limiter
+	for i, l := range p.Limits {
+		own := p
+		own.Name = fmt.Sprint("p", i)
+		if own.Limits = []ration.Limit{l}; h.dynamic {
+			own.LimitsFor = func(context.Context, string) ([]ration.Limit, error) { return h.limits[i : i+1], nil }
+		}
+		part, err := playStrategies[h.mix[i]](h.world.store, own)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part)
+	}
+	return ration.Combine(parts...)
 }
 
 func (h *history) setTime(t *rapid.T, now int64) {
@@ -126,7 +158,7 @@ func (h *history) ask(r ration.Request) (ration.Decision, error) {
 }
 
 func (h *history) tellOracle(t *rapid.T, at int64, r ration.Request, d ration.Decision) {
-	if h.untold() || h.dynamic && h.world.strategy == model.TokenBucket {
+	if h.untold() || h.mix != nil || h.dynamic && h.world.strategy == model.TokenBucket {
 		return
 	}
 	oracle := h.oracles[r.Key]
@@ -287,9 +319,11 @@ func (h *history) changeLimits(t *rapid.T) {
 		h.limits = slices.Clone(h.limits)
 		i := rapid.IntRange(0, len(h.limits)-1).Draw(t, "limit")
 		h.limits[i].Units = genUnits().Draw(t, "units")
-		h.limits[i].Burst = h.world.genBurst(t, h.limits[i])
+		h.limits[i].Burst = h.genBurst(t, i, h.limits[i])
 	case "all":
-		h.limits = h.world.genLimits().Draw(t, "limits")
+		if h.mix == nil {
+			h.limits = h.genLimits(t)
+		}
 	case "initial":
 		h.limits = h.initial
 	}
@@ -362,22 +396,32 @@ func (h *history) checkResetAfter(t *rapid.T) {
 // micros is d in whole microseconds, rounded up as windows are.
 func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
-func (w playWorld) genLimits() *rapid.Generator[[]ration.Limit] {
+func (h *history) genLimits(t *rapid.T) []ration.Limit {
+	limits := genLimits().Draw(t, "limits")
+	for i := range limits {
+		limits[i].Burst = h.genBurst(t, i, limits[i])
+	}
+	return limits
+}
+
+func genLimits() *rapid.Generator[[]ration.Limit] {
 	limit := rapid.Custom(func(t *rapid.T) ration.Limit {
-		l := ration.Limit{
+		return ration.Limit{
 			Name:   rapid.SampledFrom([]string{"", "burst"}).Draw(t, "name"),
 			Units:  genUnits().Draw(t, "units"),
 			Window: genWindow().Draw(t, "window"),
 		}
-		l.Burst = w.genBurst(t, l)
-		return l
 	})
 	return rapid.SliceOfNDistinct(limit, 1, 3, func(l ration.Limit) int64 { return micros(l.Window) })
 }
 
-// genBurst is a Burst for a limit, one that comes back within MaxWindow.
-func (w playWorld) genBurst(t *rapid.T, l ration.Limit) int64 {
-	if w.strategy != model.TokenBucket {
+// genBurst is a Burst for limit i, one that comes back within MaxWindow.
+func (h *history) genBurst(t *rapid.T, i int, l ration.Limit) int64 {
+	strategy := h.world.strategy
+	if h.mix != nil {
+		strategy = h.mix[i]
+	}
+	if strategy != model.TokenBucket {
 		return 0
 	}
 	b := rapid.OneOf(rapid.Just[int64](0), rapid.Int64Range(1, 30), genUnits()).Draw(t, "burst")

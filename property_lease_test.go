@@ -150,7 +150,7 @@ func TestPropertySpending(t *testing.T) {
 		t.Run(strategy.String(), func(t *testing.T) {
 			rapid.Check(t, oneIn(2)(func(t *rapid.T) {
 				defer rdb.FlushAll(context.Background())
-				limits := playWorld{}.genLimits().Draw(t, "limits")
+				limits := genLimits().Draw(t, "limits")
 				l, err := newLimiter(store, ration.Policy{Name: "p", Limits: limits, Slots: rapid.IntRange(1, 20).Draw(t, "slots")})
 				require.NoError(t, err)
 				s := &spender{limiter: l, limits: limits, oracle: model.NewOracle(strategy), setTime: srv.SetTime}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -35,8 +36,9 @@ type playWorld struct {
 	source   ration.Source
 	setTime  func(time.Time)
 	limiter  func(ration.Policy) (ration.Limiter, error)
-	clean    func() // forgets what the last history left behind
-	back     bool   // the clock is set back, too
+	store    *ration.Store // of combined limiters
+	clean    func()        // forgets what the last history left behind
+	back     bool          // the clock is set back, too
 
 	// clock, if set, makes the rule by which a backend takes a clock that is set back.
 	clock func(ration.Policy) *standingClock
@@ -79,12 +81,15 @@ func playAll(t *testing.T, rdb *redis.Client, setTime func(time.Time), some func
 	store, err := ration.Open(rdb, ration.WithTimeout(time.Minute))
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
-	for strategy, newLimiter := range playStrategies {
+	all := maps.Clone(playStrategies)
+	all[model.Mixed] = nil
+	for strategy, newLimiter := range all {
 		for _, back := range []bool{false, true} {
 			w := playWorld{
 				strategy: strategy,
 				source:   ration.Redis,
 				setTime:  setTime,
+				store:    store,
 				limiter:  func(p ration.Policy) (ration.Limiter, error) { return newLimiter(store, p) },
 				clean:    func() { require.NoError(t, rdb.FlushAll(context.Background()).Err()) },
 				back:     back,

@@ -13,6 +13,7 @@ import (
 // the code in the key, and how a window is cut.
 type strategy struct {
 	script *script
+	kind   int64 // its place in scripts/combined.lua
 	code   func(p Policy) string
 	// layout gives the script's width for a window, both in microseconds, and
 	// the number of keys.
@@ -49,9 +50,10 @@ type redisLimiter struct {
 	policy   Policy
 	strategy strategy
 	code     string
-	fixed    []boundLimit  // the policy's own limits
-	local    *localLimiter // of FailLocal, else nil
-	denied   *denyCache    // nil if there is none
+	parts    []*redisLimiter // of a combined one, else nil
+	fixed    []boundLimit    // the policy's own limits
+	local    *localLimiter   // of FailLocal, else nil
+	denied   *denyCache      // nil if there is none
 }
 
 func newRedisLimiter(s *Store, p Policy, st strategy) (Limiter, error) {
@@ -66,17 +68,29 @@ func newRedisLimiter(s *Store, p Policy, st strategy) (Limiter, error) {
 	l := &redisLimiter{store: s, policy: p, strategy: st, code: st.code(p)}
 	l.LimiterFunc = l.do
 	l.denied = s.denials(p.Name, l.code)
-	l.fixed = l.bind(p.Limits)
-	if s.opts.onFailure > 0 {
-		local, err := NewLocal(p)
-		if err != nil {
-			return nil, err
-		}
-		// As in Redis, limiters of one name and strategy share their counts.
-		shared, _ := s.rings.LoadOrStore(fmt.Sprintf("%s:%s:%d", p.Name, l.code, p.slots()), local)
-		l.local = shared.(*localLimiter)
+	if p.LimitsFor == nil {
+		l.fixed = l.bind(p.Limits)
+	}
+	if err := l.addLocal(p); err != nil {
+		return nil, err
 	}
 	return l, nil
+}
+
+// addLocal makes the ring of FailLocal, if that's the rule.
+func (l *redisLimiter) addLocal(p Policy) error {
+	s := l.store
+	if s.opts.onFailure <= 0 {
+		return nil
+	}
+	local, err := NewLocal(p)
+	if err != nil {
+		return err
+	}
+	// As in Redis, limiters of one name and strategy share their counts.
+	shared, _ := s.rings.LoadOrStore(fmt.Sprintf("%s:%s:%d", l.policy.Name, l.code, p.slots()), local)
+	l.local = shared.(*localLimiter)
+	return nil
 }
 
 func (l *redisLimiter) bind(limits []Limit) []boundLimit {
@@ -85,9 +99,11 @@ func (l *redisLimiter) bind(limits []Limit) []boundLimit {
 		window := lim.micros()
 		width, keys := l.strategy.layout(l.policy, window)
 		bound[i] = boundLimit{
-			args: limitArgs{units: lim.size(), width: width, keys: keys, rate: lim.Units},
+			args: limitArgs{units: lim.size(), width: width, keys: keys, rate: lim.Units, kind: l.strategy.kind},
 			base: keyBase(l.store.opts.prefix, l.policy.Name, l.code, window),
-			argv: [4]any{lim.size(), width, keys, lim.Units},
+			argv: [5]any{lim.size(), width, keys, lim.Units, l.strategy.kind},
+
+			strategy: &l.strategy,
 		}
 	}
 	return bound
@@ -135,8 +151,11 @@ func (l *redisLimiter) answer(ctx context.Context, r Request, d *Decision) error
 
 // limitsFor gives a subject's limits, and made ready.
 func (l *redisLimiter) limitsFor(ctx context.Context, key string) ([]Limit, []boundLimit, error) {
-	if l.policy.LimitsFor == nil {
+	if l.fixed != nil {
 		return l.policy.Limits, l.fixed, nil
+	}
+	if l.parts != nil {
+		return l.combine(ctx, key)
 	}
 	limits, err := l.policy.limitsFor(ctx, key)
 	if err != nil {
@@ -153,10 +172,10 @@ func (l *redisLimiter) answerUnder(ctx context.Context, r Request, limits []Limi
 		err = l.askOrRemember(ctx, r, limits, bound, d)
 	}
 	if _, failed := err.(*backendError); failed {
-		return l.fail(r, limits, err, d)
+		return l.fail(r, limits, bound, err, d)
 	}
 	if err == nil && r.Op == OpReset && l.local != nil {
-		l.decideLocally(r, limits, &Decision{})
+		l.decideLocally(r, limits, bound, &Decision{})
 	}
 	return err
 }
@@ -186,7 +205,7 @@ func (l *redisLimiter) ask(ctx context.Context, r Request, limits []Limit, bound
 	if len(bound) == 1 && (op == opAllow || op == opUpTo || op == opPeek) {
 		// Of several limits the calls of an item would differ in ResetAfter.
 		key = mergeKey{limiter: l, op: op, n: n, subject: r.Key}
-		if l.policy.LimitsFor != nil {
+		if l.fixed == nil {
 			key.limit, key.base = bound[0].args, bound[0].base
 		}
 	}
@@ -227,7 +246,7 @@ func (l *redisLimiter) item(op byte, n int64, key string, bound []boundLimit) *i
 	subject := escapeSubject(key)
 	it := &item{script: l.strategy.script, op: op, n: n, limits: bound}
 	for _, b := range bound {
-		it.keys = appendKeys(it.keys, b.base, subject, l.strategy.slotted, b.args.keys)
+		it.keys = appendKeys(it.keys, b.base, subject, b.strategy.slotted, b.args.keys)
 	}
 	for _, key := range it.keys {
 		it.bytes += len(key) + 8
@@ -241,7 +260,11 @@ func (d *Decision) fill(r Request, limits []Limit, it *item, place int64) {
 	granted, later := it.share(place)
 	d.Granted, d.Source = granted, Redis
 	if len(limits) == 1 {
-		state := limitState(limits[0], it.limitReply(0), later)
+		part := it.limitReply(0)
+		if later > 0 && it.limits[0].strategy.refills {
+			part = withoutLater(limits[0], part, later)
+		}
+		state := limitState(limits[0], part, later)
 		d.settleOne(r, &state)
 		return
 	}
@@ -255,22 +278,25 @@ func (d *Decision) fill(r Request, limits []Limit, it *item, place int64) {
 
 // limitState is what a script said of a limit, to a call after which units were granted to later ones.
 func limitState(lim Limit, part []int64, later int64) LimitState {
-	reset := part[2]
-	if len(part) > 3 && later > 0 {
-		// The later ones' come back last. A reply that's no script's may have any numbers.
-		hi, lo := bits.Mul64(uint64(later), uint64(lim.micros()))
-		lo, carry := bits.Add64(lo, uint64(part[3]), 0)
-		if rate := uint64(lim.Units); hi+carry < rate {
-			sooner, _ := bits.Div64(hi+carry, lo, rate)
-			reset = max(0, reset-int64(min(sooner, math.MaxInt64)))
-		}
-	}
 	return LimitState{
 		Limit:      lim,
 		Remaining:  max(0, lim.size()-part[0]+later),
 		RetryAfter: micros(part[1]),
-		ResetAfter: micros(reset),
+		ResetAfter: micros(part[2]),
 	}
+}
+
+// withoutLater has a bucket be full sooner by what was granted to later calls. A reply that's no script's may have
+// any numbers.
+func withoutLater(lim Limit, part []int64, later int64) []int64 {
+	hi, lo := bits.Mul64(uint64(later), uint64(lim.micros()))
+	lo, carry := bits.Add64(lo, uint64(part[3]), 0)
+	rate := uint64(lim.Units)
+	if hi+carry >= rate {
+		return part
+	}
+	sooner, _ := bits.Div64(hi+carry, lo, rate)
+	return []int64{part[0], part[1], max(0, part[2]-int64(min(sooner, math.MaxInt64))), part[3]}
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

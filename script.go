@@ -4,6 +4,8 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"fmt"
+	"strings"
 )
 
 //go:embed scripts/*.lua
@@ -26,6 +28,7 @@ var (
 	logScript     = joinScript("prelude", "common", "zset", "driver").withName()
 	bucketsScript = joinScript("prelude", "common", "buckets", "driver")
 	tokenScript   = joinScript("prelude", "common", "muldiv", "token", "driver").withRate()
+	combineScript = joinScript("prelude", "common", "muldiv", "kinds:fixed,zset,buckets,token", "combined", "driver").withName().withKind()
 	beatScript    = joinScript("prelude", "heartbeat")
 )
 
@@ -39,15 +42,35 @@ func (s *script) withRate() *script {
 	return s
 }
 
+func (s *script) withKind() *script {
+	s.fields, s.answers = 5, 4
+	return s
+}
+
+// joinScript puts files of scripts/ together. "kinds:" and several strategies become kinds 1, 2, …, each in a
+// block of its own.
 func joinScript(parts ...string) *script {
 	var text []byte
 	for _, name := range parts {
-		part, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
-		if err != nil {
-			panic(err) // a file missing at build time: no caller can cause it
+		if names, several := strings.CutPrefix(name, "kinds:"); several {
+			text = append(text, "local kinds = {}\n"...)
+			for i, kind := range strings.Split(names, ",") {
+				text = append(append(append(text, "do\n"...), scriptFile(kind)...), fmt.Sprintf(endKind, i+1)...)
+			}
+			continue
 		}
-		text = append(text, part...)
+		text = append(text, scriptFile(name)...)
 	}
 	sum := sha1.Sum(text)
 	return &script{text: string(text), sha: hex.EncodeToString(sum[:]), fields: 3, answers: 3}
+}
+
+const endKind = "kinds[%d] = {read = read, wait = wait, charge = charge, mend = mend}\nend\n"
+
+func scriptFile(name string) []byte {
+	text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
+	if err != nil {
+		panic(err) // a file missing at build time: no caller can cause it
+	}
+	return text
 }

@@ -27,6 +27,7 @@ import "time"
 func NewTokenBucket(s *Store, p Policy) (Limiter, error) {
 	return newRedisLimiter(s, p, strategy{
 		script:  tokenScript,
+		kind:    4,
 		code:    func(Policy) string { return "tb1" },
 		layout:  wholeWindow,
 		refills: true,

@@ -14,6 +14,7 @@ package ration
 func NewSlidingLog(s *Store, p Policy) (Limiter, error) {
 	return newRedisLimiter(s, p, strategy{
 		script: logScript,
+		kind:   2,
 		code:   func(Policy) string { return "sl1" },
 		layout: wholeWindow,
 		leases: true,

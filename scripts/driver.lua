@@ -73,6 +73,7 @@ while ARGV[at] do
 			}
 			if fields > 3 then
 				limits[i].rate = ARGV[at + 3] + 0
+				limits[i].kind = ARGV[at + 4]
 			end
 			at = at + fields
 		end

@@ -21,16 +21,27 @@ const DefaultSlots = 20
 // concurrent use.
 type Model struct {
 	strategy Strategy
+	mix      []Strategy // each limit's own, instead
 	subjects map[string]map[windowKey]*usage
 }
 
 // windowKey is what a count is kept by: another window, or another number of
 // slots, is another count.
-type windowKey struct{ window, slots int64 }
+type windowKey struct {
+	strategy      Strategy
+	window, slots int64
+}
 
 // New makes a model without any usage.
 func New(s Strategy) *Model {
 	return &Model{strategy: s, subjects: make(map[string]map[windowKey]*usage)}
+}
+
+// NewMixed makes a model of limits that are each counted in a way of its own.
+func NewMixed(mix ...Strategy) *Model {
+	m := New(Mixed)
+	m.mix = mix
+	return m
 }
 
 // part is one limit with what is used of its window.
@@ -84,14 +95,17 @@ func (m *Model) parts(key string, limits []ration.Limit, slots int64) []part {
 	if slots == 0 {
 		slots = DefaultSlots
 	}
-	if m.strategy != SlidingBuckets {
-		slots = 1
-	}
 	parts := make([]part, len(limits))
 	for i, l := range limits {
-		k := windowKey{window: windowMicros(l.Window), slots: slots}
+		k := windowKey{strategy: m.strategy, window: windowMicros(l.Window), slots: slots}
+		if m.mix != nil {
+			k.strategy = m.mix[i]
+		}
+		if k.strategy != SlidingBuckets {
+			k.slots = 1
+		}
 		if m.subjects[key][k] == nil {
-			m.subjects[key][k] = newUsage(m.strategy, k)
+			m.subjects[key][k] = newUsage(k)
 		}
 		if b := m.subjects[key][k].bucket; b != nil {
 			b.limit = l

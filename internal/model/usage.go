@@ -17,6 +17,7 @@ const (
 	SlidingLog
 	SlidingBuckets
 	TokenBucket
+	Mixed // not one way, but one for each limit
 )
 
 // String gives the strategy's name.
@@ -30,6 +31,8 @@ func (s Strategy) String() string {
 		return "SlidingBuckets"
 	case TokenBucket:
 		return "TokenBucket"
+	case Mixed:
+		return "Mixed"
 	}
 	return "none"
 }
@@ -58,9 +61,9 @@ type usage struct {
 	bucket *bucket // of TokenBucket, instead of all that
 }
 
-func newUsage(s Strategy, k windowKey) *usage {
-	u := &usage{strategy: s, window: k.window, slots: k.slots}
-	if s == TokenBucket {
+func newUsage(k windowKey) *usage {
+	u := &usage{strategy: k.strategy, window: k.window, slots: k.slots}
+	if k.strategy == TokenBucket {
 		u.bucket = newBucket(k.window)
 	}
 	return u
