@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rationgo/ration"
+	"github.com/rationgo/ration/internal/model"
 )
 
 // bucket is a limit of a token bucket.
@@ -193,6 +194,44 @@ func TestBucketsDoNotDrift(t *testing.T) {
 					return
 				}
 				require.InDelta(t, float64(gone)*rate, float64(granted), 1+float64(granted)*1e-12)
+			})
+		})
+	}
+}
+
+// Without Redis the instances' rings together keep the bucket's promise, unless its Burst is
+// less than one for each.
+func TestBucketsWithoutRedis(t *testing.T) {
+	const instances = 4
+	for _, lim := range []ration.Limit{
+		bucket(100, time.Minute, 0), bucket(60, time.Minute, 8), bucket(10, time.Second, 1), bucket(3_000_000, time.Second, 1), bucket(1, time.Minute, 7), bucket(0, time.Minute, 5),
+	} {
+		t.Run(lim.String(), func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.spoil(refused)
+				var all []ration.Limiter
+				for range instances {
+					all = append(all, w.of("token", w.store(ration.WithOnFailure(ration.FailLocal(instances))), ration.Policy{Name: "p", Limits: []ration.Limit{lim}}))
+				}
+				promised := lim
+				promised.Burst = max(instances, model.Size(lim))
+				if lim.Units == 0 {
+					promised.Burst = 0
+				}
+				oracle := model.NewOracle(model.TokenBucket)
+				granted := int64(0)
+				for i := range 800 {
+					d := must(all[i%instances].AllowUpTo(ctx, "u", 1<<53))
+					require.True(t, d.Degraded)
+					if d.Granted > 0 {
+						require.NoError(t, oracle.Grant(time.Now().UnixMicro(), d.Granted, []ration.Limit{promised}))
+					}
+					granted += d.Granted
+					pass(lim.Window / 100)
+				}
+				if lim.Units > 0 { // in 8 windows, at the bucket's pace, with what a ring holds on to for longer
+					require.Greater(t, granted, min(lim.Units*8, 800*model.Size(lim))*7/10)
+				}
 			})
 		})
 	}

@@ -66,9 +66,20 @@ func newMember(l ration.Limit) *member {
 	name := printable(l.String())
 	bare := httpsfv.NewItem(name)
 	whole := httpsfv.NewItem(name)
-	whole.Params.Add("q", integer(l.Units))
-	whole.Params.Add("w", max(1, seconds(l.Window)))
+	units, window := quota(l)
+	whole.Params.Add("q", integer(units))
+	whole.Params.Add("w", max(1, seconds(window)))
 	return &member{name: name, item: marshal(bare), policy: marshal(whole)}
+}
+
+// quota is what a client can have in what time. A token bucket's is the Burst, in the time
+// in which it comes back: Units in a Window would be more, or less, than ever remains.
+func quota(l ration.Limit) (units int64, window time.Duration) {
+	if l.Burst <= 0 || l.Units <= 0 {
+		return l.Units, l.Window
+	}
+	fill := float64(l.Window) * float64(l.Burst) / float64(l.Units)
+	return l.Burst, time.Duration(min(fill, float64(ration.MaxWindow)))
 }
 
 // marshal can't fail for a printable string and integers in range.
@@ -179,7 +190,8 @@ func setTriple(h http.Header, names [3]string, d *ration.Decision, s *ration.Lim
 		}
 	}
 	values := make([]string, 3)
-	for i, n := range [3]int64{s.Limit.Units, max(0, s.Remaining), reset} {
+	units, _ := quota(s.Limit)
+	for i, n := range [3]int64{units, max(0, s.Remaining), reset} {
 		values[i] = strconv.FormatInt(n, 10)
 		h[names[i]] = values[i : i+1 : i+1]
 	}
@@ -196,13 +208,14 @@ func deciding(d *ration.Decision) ration.LimitState {
 }
 
 // effective is the time in which no more than Remaining can be counted on, kept within 0 to
-// Window whatever the limiter says.
+// the quota's window whatever the limiter says.
 func effective(s *ration.LimitState) time.Duration {
 	t := s.ResetAfter
 	if s.RetryAfter > 0 && s.RetryAfter != ration.Never {
 		t = s.RetryAfter
 	}
-	return max(0, min(t, s.Limit.Window))
+	_, window := quota(s.Limit)
+	return max(0, min(t, window))
 }
 
 // seconds rounds up, so that who waits as long as told isn't early.

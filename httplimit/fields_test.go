@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,5 +110,26 @@ func TestAllocations(t *testing.T) {
 		})
 		require.NotEmpty(t, w.h.Get("RateLimit"))
 		require.LessOrEqual(t, got, 3.0, name)
+	}
+}
+
+// A token bucket's quota is its Burst, in the time in which that comes back: what remains is never above it.
+func TestFieldsOfABucket(t *testing.T) {
+	for _, c := range []struct {
+		lim    ration.Limit
+		policy string
+	}{
+		{ration.Limit{Name: "b", Units: 60, Window: time.Minute, Burst: 5}, `"b";q=5;w=5`},
+		{ration.Limit{Name: "b", Units: 3, Window: 10 * time.Second, Burst: 1}, `"b";q=1;w=4`},
+		{ration.Limit{Name: "b", Units: 10, Window: time.Second, Burst: 1000}, `"b";q=1000;w=100`},
+		{ration.Limit{Name: "b", Units: 10, Window: time.Second}, `"b";q=10;w=1`},
+	} {
+		h, conf := http.Header{}, config{headers: Draft11 | Draft06}
+		conf.setFields(h, &ration.Decision{Limit: c.lim, Remaining: 1, RetryAfter: 0, ResetAfter: time.Hour})
+		require.Equal(t, c.policy, h.Get("RateLimit-Policy"))
+		_, params, _ := strings.Cut(c.policy, ";q=")
+		q, w, _ := strings.Cut(params, ";w=")
+		require.Equal(t, `"b";r=1;t=`+w, h.Get("RateLimit"))
+		require.Equal(t, q, h.Get("RateLimit-Limit"))
 	}
 }
