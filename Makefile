@@ -5,13 +5,14 @@
 GO ?= go
 export GOTOOLCHAIN ?= local
 # The modules beside the root: what they depend on is nobody's dependency.
-MODULES = benchmarks integration grpclimit otellimit examples/frameworks
+MODULES = benchmarks integration grpclimit otellimit examples/frameworks examples/httpserver
 
 .PHONY: test tools check unit fuzz bench compare soak
 
 test: tools check unit fuzz
 
-# Debian's redis-server, and a C compiler for -race and the movable server clock.
+# Debian's redis-server, a C compiler for -race and the movable server clock, and chromium for the page of
+# examples/httpserver.
 tools:
 	@sh internal/install-tools.sh
 

@@ -3,6 +3,8 @@
 set -eu
 missing=
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
+# With a font, or the page's picture has boxes for letters.
+command -v chromium >/dev/null 2>&1 || missing="$missing chromium fonts-dejavu-core"
 command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
 [ -z "$missing" ] && exit 0
 if ! command -v apt-get >/dev/null 2>&1; then
