@@ -30,7 +30,7 @@ func Combine(limiters ...Limiter) (Limiter, error) {
 	dynamic := false
 	for _, one := range limiters {
 		part, ok := one.(*redisLimiter)
-		if !ok || nils.Is(one) {
+		if !ok || nils.Is(one) || part.parts == nil && part.strategy.kind == 0 {
 			return nil, fmt.Errorf("%w: Combine needs limiters that count in Redis, not %T", ErrInvalidClient, one)
 		}
 		if l.store == nil {

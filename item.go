@@ -60,6 +60,9 @@ func (it *item) replyLen() int {
 	case opReserve:
 		n++
 	}
+	if it.script == colorScript {
+		n += 2
+	}
 	return n
 }
 

@@ -113,6 +113,8 @@ type Decision struct {
 	Degraded bool
 	// Cause is the failure behind a degraded decision, else nil.
 	Cause error
+	// Color is the call's colour under [NewThreeColor], else NoColor.
+	Color Color
 }
 
 // LimitState is one limit's part of a [Decision].

@@ -107,6 +107,7 @@ func (l *redisLimiter) fail(r Request, limits []Limit, bound []boundLimit, cause
 		return cause
 	}
 	d.Degraded, d.Cause = true, cause
+	defer l.color(d)
 	switch rule {
 	case FailOpen:
 		d.open(r, limits)
@@ -114,6 +115,17 @@ func (l *redisLimiter) fail(r Request, limits []Limit, bound []boundLimit, cause
 		d.Source, d.RetryAfter = Failure, l.askAgain(r.Key)
 	}
 	return nil
+}
+
+// color marks an answer under the committed bucket alone.
+func (l *redisLimiter) color(d *Decision) {
+	switch {
+	case l.strategy.script != colorScript:
+	case d.Allowed:
+		d.Color = Green
+	default:
+		d.Color = Red
+	}
 }
 
 // askAgain is when Redis will be asked again.

@@ -57,6 +57,14 @@ type redisLimiter struct {
 }
 
 func newRedisLimiter(s *Store, p Policy, st strategy) (Limiter, error) {
+	l, err := makeRedisLimiter(s, p, st)
+	if err != nil {
+		return nil, err // not a nil pointer in a Limiter
+	}
+	return l, nil
+}
+
+func makeRedisLimiter(s *Store, p Policy, st strategy) (*redisLimiter, error) {
 	if s == nil {
 		return nil, fmt.Errorf("%w: the store is nil", ErrInvalidClient)
 	}
@@ -259,6 +267,10 @@ func (l *redisLimiter) item(op byte, n int64, key string, bound []boundLimit) *i
 func (d *Decision) fill(r Request, limits []Limit, it *item, place int64) {
 	granted, later := it.share(place)
 	d.Granted, d.Source = granted, Redis
+	if it.script == colorScript {
+		d.fillColor(r, limits, it)
+		return
+	}
 	if len(limits) == 1 {
 		part := it.limitReply(0)
 		if later > 0 && it.limits[0].strategy.refills {

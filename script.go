@@ -28,6 +28,7 @@ var (
 	logScript     = joinScript("prelude", "common", "zset", "driver").withName()
 	bucketsScript = joinScript("prelude", "common", "buckets", "driver")
 	tokenScript   = joinScript("prelude", "common", "muldiv", "token", "driver").withRate()
+	colorScript   = joinScript("prelude", "common", "muldiv", "token", "colors", "driver").withRate()
 	combineScript = joinScript("prelude", "common", "muldiv", "kinds:fixed,zset,buckets,token", "combined", "driver").withName().withKind()
 	beatScript    = joinScript("prelude", "heartbeat")
 )

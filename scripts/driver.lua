@@ -16,6 +16,10 @@
 --   mend(limit)     after a refusal: gives a key that lost its lifetime by
 --                   somebody's hand a new one; a first charge sets it anyway
 --
+-- Where a file sets choose(op, n) that decides about a, u, p and r in place of "all limits must hold": it
+-- charges, and returns the units granted. What it then leaves in answer, two numbers, is the
+-- item's last; the second of two limits is asked about a cost beyond the whole of the first.
+--
 -- An item in ARGV:
 --   op      a allow, u allow up to, p peek, r refund, x reset; after a and u
 --           the number of equal calls if they are several: a17
@@ -107,7 +111,10 @@ while ARGV[at] do
 
 	-- Decide for all limits together, then charge all of them.
 	local granted, cost = 0, 1
-	if op == 'a' then
+	if choose and op ~= 'x' then
+		cost = op == 'a' and n or 1
+		granted = choose(op, n)
+	elseif op == 'a' then
 		cost = n
 		if n <= room then
 			granted = n
@@ -137,7 +144,9 @@ while ARGV[at] do
 			end
 		end
 	end
-	if granted > 0 then
+	if choose then
+		when = nil
+	elseif granted > 0 then
 		for i = 1, total do
 			charge(limits[i], granted, index, when)
 		end
@@ -163,6 +172,9 @@ while ARGV[at] do
 	for i = 1, total do
 		local limit = limits[i]
 		local used, units = limit.used, limit.units
+		if choose and i == 2 then
+			cost = cost + limits[1].units
+		end
 		reply[size + 1] = used
 		reply[size + 2] = cost > units - used and cost <= units and wait(limit, cost) or 0
 		reply[size + 3] = used > 0 and wait(limit, units) or 0
@@ -189,6 +201,10 @@ while ARGV[at] do
 	elseif op == 'w' then
 		size = size + 1
 		reply[size] = granted > 0 and now or 0
+	end
+	if choose then
+		reply[size + 1], reply[size + 2] = answer[1], answer[2]
+		size = size + 2
 	end
 end
 return reply

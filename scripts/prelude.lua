@@ -31,5 +31,9 @@ local reply, size = {0, 0, 0, 0}, 0
 -- How many numbers ARGV has for a limit.
 local fields = 3
 
+-- If set it decides in the driver's place.
+local choose
+local answer = {0, 0}
+
 -- The limits of the item before, and how many.
 local limits, total
