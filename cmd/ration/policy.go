@@ -15,7 +15,7 @@ import (
 	"github.com/rationgo/ration"
 )
 
-// parseLimit reads UNITS/WINDOW, such as 10/1m.
+// parseLimit reads UNITS/WINDOW, such as 10/1m, and UNITS/WINDOW+BURST.
 func parseLimit(text string) (ration.Limit, error) {
 	units, window, found := strings.Cut(text, "/")
 	if !found {
@@ -25,11 +25,19 @@ func parseLimit(text string) (ration.Limit, error) {
 	if err != nil {
 		return ration.Limit{}, fmt.Errorf("limit %q: %q is no number of units", text, units)
 	}
-	w, err := parseWindow(window)
-	if err != nil {
+	l := ration.Limit{Units: int64(n)}
+	window, burst, bursts := strings.Cut(window, "+")
+	if bursts {
+		b, err := strconv.ParseUint(burst, 10, 63)
+		if err != nil || b == 0 {
+			return ration.Limit{}, fmt.Errorf("limit %q: %q is no burst", text, burst)
+		}
+		l.Burst = int64(b)
+	}
+	if l.Window, err = parseWindow(window); err != nil {
 		return ration.Limit{}, fmt.Errorf("limit %q: %w", text, err)
 	}
-	return ration.Per(int64(n), w), nil
+	return l, nil
 }
 
 // parseWindow reads a duration of Go, with days before it if need be (7d,
@@ -153,7 +161,7 @@ func decodeLimit(node *yaml.Node) (ration.Limit, error) {
 	// KnownFields doesn't reach in here.
 	for i := 0; i < len(node.Content); i += 2 {
 		switch name := node.Content[i].Value; name {
-		case "units", "window", "name", "<<":
+		case "units", "window", "name", "burst", "<<":
 		default:
 			return ration.Limit{}, fmt.Errorf("field %s not found", name)
 		}
@@ -162,13 +170,14 @@ func decodeLimit(node *yaml.Node) (ration.Limit, error) {
 		Units  *int64
 		Window string
 		Name   string
+		Burst  int64
 	}
 	if err := node.Decode(&spec); err != nil {
-		return ration.Limit{}, errors.New("units is a whole number; window and name are texts")
+		return ration.Limit{}, errors.New("units and burst are whole numbers; window and name are texts")
 	}
 	if spec.Units == nil || spec.Window == "" {
 		return ration.Limit{}, errors.New("a limit needs units and a window")
 	}
 	window, err := parseWindow(spec.Window)
-	return ration.Limit{Name: spec.Name, Units: *spec.Units, Window: window}, err
+	return ration.Limit{Name: spec.Name, Units: *spec.Units, Window: window, Burst: spec.Burst}, err
 }

@@ -39,6 +39,9 @@ func TestMistakesAreOneLine(t *testing.T) {
 		{"simulate -limit x/1m", exitUsage, `"x" is no number of units`},
 		{"simulate -limit -1/1m", exitUsage, `"-1" is no number of units`},
 		{"simulate -limit 10/1x", exitUsage, `"1x" is no window`},
+		{"simulate -limit 10/1m+x", exitUsage, `"x" is no burst`},
+		{"simulate -limit 10/1m+0", exitUsage, `"0" is no burst`},
+		{"simulate -limit 10/1m+5 -strategy log", exitUsage, "has no Burst"},
 		{"simulate -limit 10/", exitUsage, `"" is no window`},
 		{"simulate -limit 10/0s", exitUsage, "Window 0s is not in 1ms"},
 		{"simulate -limit 10/1us", exitUsage, "is not in 1ms"},
@@ -73,6 +76,7 @@ func TestLimits(t *testing.T) {
 	const day = 24 * time.Hour
 	for text, want := range map[string]ration.Limit{
 		"10/1m":                   ration.PerMinute(10),
+		"10/1m+3":                 {Units: 10, Window: time.Minute, Burst: 3},
 		"3/7s":                    ration.Per(3, 7*time.Second),
 		"0/1s":                    ration.PerSecond(0),
 		"10/m":                    ration.PerMinute(10),
@@ -169,7 +173,7 @@ func TestWrongPolicyFiles(t *testing.T) {
 		"limits:\n- {units: 1}":              "line 2: a limit needs units and a window",
 		"limits:\n- {window: 1m}":            "line 2: a limit needs units and a window",
 		"limits:\n- {units: 1, windows: 1m}": "line 2: field windows not found",
-		"limits:\n- {units: x, window: 1m}":  "line 2: units is a whole number",
+		"limits:\n- {units: x, window: 1m}":  "line 2: units and burst are whole numbers",
 		"limits:\n- {units: 1, window: 1}":   `"1" is no window`,
 		"limits:\n- {units: -1, window: 1m}": "Units -1",
 		"limits: [1/s]\nlimits: [1/s]":       "already defined",
