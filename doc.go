@@ -24,6 +24,9 @@
 // former. All are a [Limiter]. What each promises stands in its doc comment as
 // a number, and the tests hold it against a slow, obvious model.
 //
+// [NewConcurrency] bounds what is in flight at once instead: a [Permit] is held until it's released, by a lease in
+// Redis that is renewed meanwhile, so that a crashed holder's units come back.
+//
 // # The road of a call
 //
 // A call comes in by one of the Limiter's methods, each a [Request] for one

@@ -33,6 +33,9 @@ var (
 	// until somebody changes its settings: a missing permission, a forbidden or unknown
 	// command. Waiting doesn't help.
 	ErrMisconfigured = errors.New("ration: Redis refuses the commands needed")
+	// ErrPermitLost is why the context of [Concurrency.Do] ended: the lease behind the
+	// permit could not be renewed in time.
+	ErrPermitLost = errors.New("ration: the permit was lost")
 	// ErrClosed is any call after Store.Close.
 	ErrClosed = errors.New("ration: store is closed")
 )

@@ -16,6 +16,7 @@ type item struct {
 	bytes  int // about what it takes on the wire
 
 	lending *lending // of items that say more than n, else nil
+	permit  []any    // of the permitScript: its part of ARGV
 
 	key   mergeKey
 	calls []*call // its callers, in the order of their answers

@@ -117,7 +117,11 @@ func (s *Store) send(ctx context.Context, trips []*trip, command string) {
 		if command == "eval" {
 			name = t.script.text
 		}
-		t.args = encode([]any{command, name}, t.items, s.header(t.script))
+		if t.script == permitScript {
+			t.args = encodePermits([]any{command, name}, t.items, s.header(t.script))
+		} else {
+			t.args = encode([]any{command, name}, t.items, s.header(t.script))
+		}
 		t.cmd = onceCmd{redis.NewCmd(ctx, t.args...)}
 	}
 	if len(trips) == 1 {
@@ -135,6 +139,8 @@ func (s *Store) send(ctx context.Context, trips []*trip, command string) {
 func (s *Store) land(t *trip) {
 	reply, err := t.cmd.Slice()
 	switch {
+	case err == nil && t.script == permitScript:
+		err = decodePermits(reply, t.items)
 	case err == nil:
 		err = decode(reply, t.items)
 	case t.cmd.Err() == nil:

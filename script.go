@@ -25,12 +25,13 @@ type script struct {
 // share, the strategy, the driver.
 var (
 	fixedScript   = joinScript("prelude", "fixed_fast", "common", "fixed", "driver")
-	logScript     = joinScript("prelude", "common", "zset", "driver").withName()
+	logScript     = joinScript("prelude", "common", "members", "zset", "driver").withName()
 	bucketsScript = joinScript("prelude", "common", "buckets", "driver")
 	tokenScript   = joinScript("prelude", "common", "muldiv", "token", "driver").withRate()
 	colorScript   = joinScript("prelude", "common", "muldiv", "token", "colors", "driver").withRate()
-	combineScript = joinScript("prelude", "common", "muldiv", "kinds:fixed,zset,buckets,token", "combined", "driver").withName().withKind()
+	combineScript = joinScript("prelude", "common", "muldiv", "members", "kinds:fixed,zset,buckets,token", "combined", "driver").withName().withKind()
 	beatScript    = joinScript("prelude", "heartbeat")
+	permitScript  = joinScript("prelude", "common", "members", "concurrency")
 )
 
 func (s *script) withName() *script {

@@ -24,7 +24,8 @@ type Store struct {
 	id   string        // names this store's runs, no other store has it
 	runs atomic.Uint64 // number of runs so far
 
-	beats atomic.Uint64 // number of heartbeats so far
+	beats   atomic.Uint64 // number of heartbeats so far
+	permits atomic.Uint64 // number of permits asked for so far
 
 	opened   time.Time
 	clock    func() time.Duration // tests put in one that runs fast or slow
@@ -33,6 +34,7 @@ type Store struct {
 	calls    sync.Pool // of *call
 	caches   sync.Map  // policy and code to *denyCache
 	rings    sync.Map  // policy, code and slots to *localLimiter, for FailLocal
+	tallies  sync.Map  // policy to *tally, likewise
 
 	mu    sync.Mutex
 	tiers []func() // close the tiers that live on this store
@@ -84,9 +86,9 @@ func obeysContext(rdb redis.UniversalClient) bool {
 
 // Close waits for the calls under way (no longer than their budget) and makes
 // later ones fail with ErrClosed. The client stays open: it's the caller's. Closing again does nothing. A
-// store that is dropped without Close leaks nothing.
+// store that is dropped without Close leaks nothing but the renewals of permits that are held.
 //
-// What the tiers of [NewTwoTier] hold goes back to Redis first.
+// What the tiers of [NewTwoTier] hold goes back to Redis first. A [Permit] is lost.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	tiers, again := s.tiers, s.closed.Swap(true)

@@ -135,7 +135,10 @@ func TestTurnAfterASlowAnswer(t *testing.T) {
 		c := newCrew(w)
 		l := c.twoInstances(ration.Policy{Name: "p", Limits: []ration.Limit{bucket(1, time.Second, 1)}}, ration.WithTimeout(time.Minute))[0]
 		c.wait(ctx, l, 0, 1)
-		w.spoil(slowly(100 * time.Millisecond))
+		w.spoil(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			defer pass(100 * time.Millisecond)
+			return next(ctx, cmd)
+		})
 		soon, cancel := context.WithTimeout(ctx, 1050*time.Millisecond)
 		defer cancel()
 		c.wait(soon, l, 1, 1)
@@ -170,13 +173,4 @@ func TestWaitersThatCompete(t *testing.T) {
 		require.Len(t, c.admitted, 2)
 		require.GreaterOrEqual(t, c.admitted[1]-c.admitted[0], 100*time.Millisecond)
 	})
-}
-
-// slowly has the server answer so much later.
-func slowly(d time.Duration) fault {
-	return func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		err := next(ctx, cmd)
-		pass(d)
-		return err
-	}
 }

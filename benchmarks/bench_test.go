@@ -65,6 +65,7 @@ func contenders(rdb *redis.Client) []*contender {
 	}
 	rival := redis_rate.NewLimiter(rdb)
 	empty := redis.NewScript("return 1")
+	jobs := must(ration.NewConcurrency(store, ration.ConcurrencyPolicy{Name: "jobs", Limit: 1_000_000_000}))
 	return []*contender{
 		{name: "redis_rate", decide: func(subject string) error {
 			_, err := rival.Allow(ctx, subject, redis_rate.PerMinute(1_000_000_000))
@@ -73,6 +74,11 @@ func contenders(rdb *redis.Client) []*contender {
 		{name: "fixed window", decide: of(ration.NewFixedWindow, time.Minute)},
 		{name: "sliding log", decide: of(ration.NewSlidingLog, time.Second)},
 		{name: "sliding buckets", decide: of(ration.NewSlidingBuckets, time.Minute)},
+		{name: "a permit, got and released", decide: func(subject string) error {
+			p, _, err := jobs.Acquire(ctx, subject, 1)
+			p.Release()
+			return err
+		}},
 		{name: "(empty script)", decide: func(subject string) error { return empty.Run(ctx, rdb, []string{subject}).Err() }},
 	}
 }

@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 	if exit, is := asWorker(); is {
 		os.Exit(exit)
 	}
+	if exit, is := asHolder(); is {
+		os.Exit(exit)
+	}
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
 		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"))
