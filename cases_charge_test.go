@@ -31,6 +31,10 @@ func TestB14RefusedCallsAreNotCounted(t *testing.T) {
 			require.Equal(t, []float64{0, 0.1, 1, 2, 3, 4, 5, 6, 7, 8, 9}, admitted)
 			return
 		}
+		if strategy == "counter" { // after the first window one in each: a share is never rounded down
+			require.Equal(t, []float64{0, 0.1, 3, 4, 6, 8}, admitted)
+			return
+		}
 		if strategy != "buckets" {
 			require.Equal(t, []float64{0, 0.1, 2, 2.1, 4, 4.1, 6, 6.1, 8, 8.1}, admitted)
 			return
@@ -103,15 +107,13 @@ func TestB21RefusedLimitChargesNoOther(t *testing.T) {
 		tl := newTimeline(t, b, strategy, ration.PerSecond(10), ration.PerMinute(20))
 		d := tl.letters("AAAAAAAAAADDDDDDDDDDDDDDDDDDDD")
 		require.EqualValues(t, 10, d.Limits[1].Remaining)
-		if strategy == "buckets" { // a slot of 50 ms longer
-			tl.at(0.06)
-			tl.letters("D")
-			tl.at(1.05)
-		} else {
-			tl.at(1)
-		}
+		tl.at(0.06)
+		tl.letters("D")
+		// When the second's ten are gone, and gone again.
+		gone := map[string][2]float64{"fixed": {1, 2.2}, "log": {1, 2.2}, "buckets": {1.05, 2.2}, "counter": {2, 4}}[strategy]
+		tl.at(gone[0])
 		tl.letters("AAAAAAAAAA")
-		tl.at(2.2)
+		tl.at(gone[1])
 		d = tl.letters("D")
 		require.Equal(t, ration.PerMinute(20), d.Limit)
 		require.EqualValues(t, 10, d.Limits[0].Remaining)
@@ -120,6 +122,8 @@ func TestB21RefusedLimitChargesNoOther(t *testing.T) {
 			require.Equal(t, seconds(0.8), d.RetryAfter)
 		case "fixed", "log":
 			require.Equal(t, seconds(57.8), d.RetryAfter)
+		case "counter": // three seconds into the next minute 19 of the 20 count
+			require.Equal(t, seconds(59), d.RetryAfter)
 		}
 	})
 }
@@ -146,8 +150,11 @@ func TestB23LookingCostsNothing(t *testing.T) {
 		require.Equal(t, lifetime, b.rdb.PTTL(ctx, tl.keys()[0]).Val())
 		require.Zero(t, first.Remaining)
 		tl.at(60)
-		if strategy == "buckets" {
+		switch strategy {
+		case "buckets":
 			tl.at(63)
+		case "counter":
+			tl.at(120)
 		}
 		tl.letters("A")
 	})

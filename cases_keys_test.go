@@ -233,7 +233,11 @@ func refusedCallsOnRealTime(t *testing.T, store *ration.Store) {
 				admitted = append(admitted, time.Now())
 			}
 		}
-		require.GreaterOrEqual(t, len(admitted), 8, name)
+		least := 8
+		if name == "counter" { // one in each window
+			least = 5
+		}
+		require.GreaterOrEqual(t, len(admitted), least, name)
 		require.LessOrEqual(t, len(admitted), 12, name)
 	}
 }

@@ -50,6 +50,10 @@ func TestB32PartsOfTime(t *testing.T) {
 		tl.at(0.009000)
 		tl.letters("D")
 		tl.at(0.011000)
+		if strategy == "counter" {
+			tl.letters("D")
+			tl.at(0.020000)
+		}
 		tl.letters("A")
 	})
 }

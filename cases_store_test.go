@@ -155,7 +155,8 @@ func TestB120ServerClockSetBack(t *testing.T) {
 		for s := 990.0; s < 1060; s += 5 {
 			tl.at(s)
 			d := must(tl.l.Allow(ctx, "u"))
-			if strategy == "fixed" && s >= 1020 || strategy == "token" && s >= 1012 {
+			// At 1032 four fifths of the counter's minute before are left: 4 of the 5 units.
+			if strategy == "fixed" && s >= 1020 || strategy == "token" && s >= 1012 || strategy == "counter" && s >= 1032 {
 				require.True(t, d.Allowed)
 				return
 			}
@@ -255,7 +256,11 @@ func TestB127RetryAfterOfAllowedIsZero(t *testing.T) {
 	on(t, every, func(t *testing.T, b backend, strategy string) {
 		tl := newTimeline(t, b, strategy, ration.PerSecond(1), ration.PerMinute(3))
 		for s := range 3 {
-			tl.at(float64(s) * 1.1)
+			step := 1.1
+			if strategy == "counter" {
+				step = 2.2
+			}
+			tl.at(float64(s) * step)
 			d := tl.letters("A")
 			require.Zero(t, d.RetryAfter)
 			require.GreaterOrEqual(t, d.ResetAfter, time.Duration(0))

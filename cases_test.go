@@ -118,7 +118,10 @@ func on(t *testing.T, names string, run func(t *testing.T, b backend, strategy s
 	}
 }
 
-const every = "fixed log buckets token"
+const (
+	every   = "fixed log buckets counter token"
+	leasing = "fixed log buckets" // those that can be leased from
+)
 
 func must(d ration.Decision, err error) ration.Decision {
 	if err != nil {

@@ -21,6 +21,7 @@ var strategies = map[string]func(*ration.Store, ration.Policy) (ration.Limiter, 
 	"fixed":   ration.NewFixedWindow,
 	"log":     ration.NewSlidingLog,
 	"buckets": ration.NewSlidingBuckets,
+	"counter": ration.NewSlidingCounter,
 	"token":   ration.NewTokenBucket,
 }
 
@@ -45,6 +46,11 @@ func oneSlot(p ration.Policy, window time.Duration) time.Duration {
 	}
 	micros := (window + time.Microsecond - 1) / time.Microsecond
 	return (micros+slots-1)/slots*time.Microsecond*(slots+1) - window
+}
+
+// oneWindow is how much longer than a window the counter counts a unit at most.
+func oneWindow(_ ration.Policy, window time.Duration) time.Duration {
+	return window + time.Microsecond // windows are rounded up
 }
 
 // movable is a Redis, of either kind, whose clock the test moves.
@@ -123,7 +129,7 @@ func redisHarness(t *testing.T, b backend, strategy string, newLimiter func(*rat
 		New:     func(p ration.Policy) (ration.Limiter, error) { return newLimiter(store, p) },
 		Now:     b.Now,
 		Advance: b.Advance,
-		Grid:    strategy == "fixed",
+		Grid:    strategy == "fixed" || strategy == "counter",
 		Refills: strategy == "token",
 		Shared:  true,
 		Source:  ration.Redis,
@@ -133,8 +139,11 @@ func redisHarness(t *testing.T, b backend, strategy string, newLimiter func(*rat
 			return keys
 		},
 	}
-	if strategy == "buckets" {
+	switch strategy {
+	case "buckets":
 		h.Hold = oneSlot
+	case "counter":
+		h.Hold, h.Estimates = oneWindow, true
 	}
 	return h
 }

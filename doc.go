@@ -18,10 +18,11 @@
 //
 // # Strategies
 //
-// [NewFixedWindow], [NewSlidingLog] and [NewSlidingBuckets] count in Redis and
-// differ in what they promise and cost; [NewLocal] counts in this process,
-// without Redis. [NewTwoTier] puts a tier in this process in front of one of the
-// former. All are a [Limiter]. What each promises stands in its doc comment as
+// [NewFixedWindow], [NewSlidingLog], [NewSlidingBuckets] and [NewSlidingCounter] count in
+// Redis and differ in what they promise and cost; [NewLocal] counts in this process,
+// without Redis. [NewTwoTier] puts a tier in this process in front of one of the first
+// three. [NewShadow] tries a limit without enforcing it, and [NewCompare] two limiters on the same
+// traffic. All are a [Limiter]. What each promises stands in its doc comment as
 // a number, and the tests hold it against a slow, obvious model.
 //
 // [NewConcurrency] bounds what is in flight at once instead: a [Permit] is held until it's released, by a lease in

@@ -76,3 +76,6 @@ func GiveBackReply(ctx context.Context, l Limiter, key string, units, end int64)
 
 // Observers is who hears of a store.
 func Observers(s *Store) Observer { return s.opts.observer }
+
+// ScriptPart is one file of scripts/, without its ending.
+func ScriptPart(name string) string { return string(scriptFile(name)) }

@@ -145,7 +145,7 @@ func validUse(prefix, policy, subject string, window int64) bool {
 
 // allKeys has a subject's keys under every strategy.
 func allKeys(prefix, policy, subject string, window int64) (keys []string) {
-	for _, code := range []string{"fw1", "sl1", "sb1.3", "sb1.4"} {
+	for _, code := range []string{"fw1", "sl1", "sc1", "sb1.3", "sb1.4"} {
 		base := keyBase(prefix, policy, code, window)
 		keys = appendKeys(keys, base, escapeSubject(subject), strings.HasPrefix(code, "sb"), 4)
 	}

@@ -115,6 +115,9 @@ type Decision struct {
 	Cause error
 	// Color is the call's colour under [NewThreeColor], else NoColor.
 	Color Color
+	// Shadowed is set when a limiter refused the call, or granted less, and [NewShadow] let it
+	// through in full all the same. So not all of Granted was charged, and it isn't to be refunded.
+	Shadowed bool
 }
 
 // LimitState is one limit's part of a [Decision].

@@ -12,7 +12,7 @@ import (
 // Observer hears what a store and its limiters do, for metrics and logs; see
 // [WithObserver]. [NewSlogObserver] makes one that logs, the module otellimit one that gives OpenTelemetry
 // metrics. No event has a subject in it. The methods are called
-// concurrently, Decided and Cached by the goroutine of each call before it returns, the others by
+// concurrently, Decided, Cached, Shadowed and Compared by the goroutine of each call before it returns, the others by
 // any, those about one server in their order: they must be quick, and must neither panic nor
 // close the store, which waits for them. Embed
 // [NopObserver] and implement what you need, so that events added later don't break you.
@@ -29,33 +29,55 @@ type Observer interface {
 	Leased(LeaseEvent)
 	// Cached is a change of a denied-key cache.
 	Cached(CacheEvent)
+	// Shadowed is a call that [NewShadow] let through against its limiter.
+	Shadowed(ShadowEvent)
+	// Compared is a call that [NewCompare] asked its two limiters.
+	Compared(CompareEvent)
 }
 
-// WithObserver has observers hear what the store and its limiters do, each event one after the other
-// in the order given, so metrics and logs can be had together. nil ones are passed over, a nil pointer
-// in one is ErrInvalidOption. None means nobody, which is the default and costs nothing.
-func WithObserver(observers ...Observer) Option {
-	return optionFunc(func(opts *options) error {
-		var all several
-		for _, o := range observers {
-			switch {
-			case o == nil:
-			case nils.Is(o):
-				return fmt.Errorf("%w: WithObserver: a nil %T", ErrInvalidOption, o)
-			default:
-				all = append(all, o)
-			}
-		}
-		switch len(all) {
-		case 0:
-			opts.observer = nil
-		case 1:
-			opts.observer = all[0]
+// WithObserver has observers hear what a store and its limiters do, or, as an option of [NewShadow] and
+// [NewCompare], what these do: each event one after the other in the order given, so metrics and logs can be
+// had together. nil ones are passed over, a nil pointer in one is ErrInvalidOption. None means nobody, which is
+// the default and costs nothing.
+func WithObserver(observers ...Observer) ObserverOption { return observerOption(observers) }
+
+// ObserverOption is what [WithObserver] gives: an option of stores and of decorators.
+type ObserverOption interface {
+	Option
+	DecoratorOption
+}
+
+type observerOption []Observer
+
+// one is a single observer for all, nil for none.
+func (o observerOption) one() (Observer, error) {
+	var all several
+	for _, one := range o {
+		switch {
+		case one == nil:
+		case nils.Is(one):
+			return nil, fmt.Errorf("%w: WithObserver: a nil %T", ErrInvalidOption, one)
 		default:
-			opts.observer = all
+			all = append(all, one)
 		}
-		return nil
-	})
+	}
+	switch len(all) {
+	case 0:
+		return nil, nil
+	case 1:
+		return all[0], nil
+	}
+	return all, nil
+}
+
+func (o observerOption) apply(opts *options) (err error) {
+	opts.observer, err = o.one()
+	return err
+}
+
+func (o observerOption) decorate(d *decorator) (err error) {
+	d.observer, err = o.one()
+	return err
 }
 
 // several are observers that hear of all.
@@ -88,6 +110,18 @@ func (s several) Leased(e LeaseEvent) {
 func (s several) Cached(e CacheEvent) {
 	for _, o := range s {
 		o.Cached(e)
+	}
+}
+
+func (s several) Compared(e CompareEvent) {
+	for _, o := range s {
+		o.Compared(e)
+	}
+}
+
+func (s several) Shadowed(e ShadowEvent) {
+	for _, o := range s {
+		o.Shadowed(e)
 	}
 }
 
@@ -176,6 +210,12 @@ func (NopObserver) Leased(LeaseEvent) {}
 
 // Cached does nothing.
 func (NopObserver) Cached(CacheEvent) {}
+
+// Shadowed does nothing.
+func (NopObserver) Shadowed(ShadowEvent) {}
+
+// Compared does nothing.
+func (NopObserver) Compared(CompareEvent) {}
 
 // observe tells the observer of a call and its answer.
 func (s *Store) observe(policy string, r Request, d *Decision, err error, began time.Duration) {

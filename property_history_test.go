@@ -81,7 +81,7 @@ func newHistory(t *rapid.T, w playWorld) *history {
 }
 
 // mixable are the strategies that are combined.
-var mixable = []model.Strategy{model.FixedWindow, model.SlidingLog, model.SlidingBuckets, model.TokenBucket}
+var mixable = []model.Strategy{model.FixedWindow, model.SlidingLog, model.SlidingBuckets, model.TokenBucket, model.SlidingCounter}
 
 // combine makes a limiter of one for each limit.
 func (h *history) combine(p ration.Policy) (ration.Limiter, error) {

@@ -48,6 +48,7 @@ var playStrategies = map[model.Strategy]func(*ration.Store, ration.Policy) (rati
 	model.FixedWindow:    ration.NewFixedWindow,
 	model.SlidingLog:     ration.NewSlidingLog,
 	model.SlidingBuckets: ration.NewSlidingBuckets,
+	model.SlidingCounter: ration.NewSlidingCounter,
 	model.TokenBucket:    ration.NewTokenBucket,
 }
 

@@ -212,7 +212,12 @@ func TestSeveralObservers(t *testing.T) {
 	heard = nil
 	ration.Observers(store).Leased(ration.LeaseEvent{})
 	ration.Observers(store).Cached(ration.CacheEvent{})
-	require.Equal(t, []string{"first Leased", "second Leased", "first Cached", "second Cached"}, heard)
+	ration.Observers(store).Shadowed(ration.ShadowEvent{})
+	ration.Observers(store).Compared(ration.CompareEvent{})
+	require.Equal(t, []string{
+		"first Leased", "second Leased", "first Cached", "second Cached",
+		"first Shadowed", "second Shadowed", "first Compared", "second Compared",
+	}, heard)
 
 	_, err := ration.Open(w.rdb, ration.WithObserver(first, (*namedObserver)(nil)))
 	require.ErrorIs(t, err, ration.ErrInvalidOption)
@@ -241,6 +246,8 @@ func (n *namedObserver) Failed(ration.FailureEvent)         { n.hear("Failed") }
 func (n *namedObserver) BreakerChanged(ration.BreakerEvent) { n.hear("BreakerChanged") }
 func (n *namedObserver) Leased(ration.LeaseEvent)           { n.hear("Leased") }
 func (n *namedObserver) Cached(ration.CacheEvent)           { n.hear("Cached") }
+func (n *namedObserver) Shadowed(ration.ShadowEvent)        { n.hear("Shadowed") }
+func (n *namedObserver) Compared(ration.CompareEvent)       { n.hear("Compared") }
 
 func BenchmarkSlogDisabled(b *testing.B) {
 	o, err := ration.NewSlogObserver(slog.New(slog.NewTextHandler(&logbook{}, nil)), everyDecision)

@@ -74,6 +74,7 @@ func contenders(rdb *redis.Client) []*contender {
 		{name: "fixed window", decide: of(ration.NewFixedWindow, time.Minute)},
 		{name: "sliding log", decide: of(ration.NewSlidingLog, time.Second)},
 		{name: "sliding buckets", decide: of(ration.NewSlidingBuckets, time.Minute)},
+		{name: "sliding counter", decide: of(ration.NewSlidingCounter, time.Minute)},
 		{name: "a permit, got and released", decide: func(subject string) error {
 			p, _, err := jobs.Acquire(ctx, subject, 1)
 			p.Release()
@@ -184,4 +185,7 @@ func TestMemory(t *testing.T) {
 	buckets := must(ration.NewSlidingBuckets(store, policy))
 	row("sliding buckets", "one of 20 slots", buckets, "user-6", 1, 1, 0)
 	row("sliding buckets", "all of 20 slots", buckets, "user-7", 21, 1, 3*time.Second)
+	counter := must(ration.NewSlidingCounter(store, policy))
+	row("sliding counter", "1 unit", counter, "user-8", 1, 1, 0)
+	row("sliding counter", "500,000 units in each of two windows", counter, "user-9", 2, 500_000, time.Minute)
 }

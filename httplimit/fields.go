@@ -108,7 +108,8 @@ func printable(name string) string {
 
 // setFields says where the limits stand, beside what an outer middleware has said of its own.
 func (c *config) setFields(h http.Header, d *ration.Decision) {
-	if c.headers == 0 || d.Source == ration.Failure { // FailOpen's numbers count nothing
+	// FailOpen's numbers count nothing, and what ration.NewShadow let through shall hold nobody back.
+	if c.headers == 0 || d.Source == ration.Failure || d.Shadowed {
 		return
 	}
 	if c.headers&Draft11 != 0 {

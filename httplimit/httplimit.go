@@ -81,7 +81,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		h.setFields(w.Header(), &d)
 	}
-	if h.refund == nil || err != nil || d.Degraded || d.Granted <= 0 {
+	if h.refund == nil || err != nil || d.Degraded || d.Shadowed || d.Granted <= 0 {
 		h.next.ServeHTTP(w, r)
 		return
 	}

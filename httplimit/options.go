@@ -62,7 +62,7 @@ func WithShadow(report func(r *http.Request, d ration.Decision, err error)) Opti
 // A handler that writes nothing has answered 200, one that hijacks the connection 101, one that panics
 // before it has written 500. The refund is made before the middleware returns, within a second, also
 // when the client has gone by then. If it fails the charge stays. A decision made without
-// Redis (Degraded) is not refunded: Redis has not counted it.
+// Redis (Degraded) is not refunded: Redis has not counted it. Nor is one that ration.NewShadow let through.
 func WithRefund(refund func(r *http.Request, status int) bool) Option {
 	return func(c *config) { c.refund = refund }
 }

@@ -101,6 +101,28 @@ func TestNoRefundOfADegradedDecision(t *testing.T) {
 	require.Equal(t, 200, serve(t, middleware(t, l, anyone, failedOnly)(ok)).get("/").StatusCode)
 }
 
+// Nor is what ration.NewShadow let through, and no client is told of a limit that holds nobody back.
+func TestNoRefundOfAShadowedDecision(t *testing.T) {
+	refunds := 0
+	one := local(t, ration.PerDay(1))
+	shadow, err := ration.NewShadow(ration.LimiterFunc(func(ctx context.Context, r ration.Request) (ration.Decision, error) {
+		if r.Op == ration.OpRefund {
+			refunds++
+		}
+		return r.Do(ctx, one)
+	}))
+	require.NoError(t, err)
+	s := serve(t, middleware(t, shadow, anyone, httplimit.WithRefund(func(*http.Request, int) bool { return false }))(ok))
+	require.Equal(t, 200, s.get("/").StatusCode)
+	s = serve(t, middleware(t, shadow, anyone, httplimit.WithRefund(func(*http.Request, int) bool { return true }), allForms)(ok))
+	for range 3 {
+		a := s.get("/")
+		require.Equal(t, 200, a.StatusCode)
+		requireNoRateFields(t, a.Header)
+	}
+	require.Zero(t, refunds)
+}
+
 // capable is a service whose handlers use all that a writer can do.
 func capable(t *testing.T, file string) http.Handler {
 	mux := http.NewServeMux()

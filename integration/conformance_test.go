@@ -49,7 +49,7 @@ func harness(t *testing.T, srv server, name string, st strategy, bound ration.Op
 		New:     func(p ration.Policy) (ration.Limiter, error) { return st.limiter(store, p) },
 		Now:     srv.Now,
 		Advance: srv.Advance,
-		Grid:    name == "fixed",
+		Grid:    name == "fixed" || name == "counter",
 		Shared:  true,
 		Source:  ration.Redis,
 		Keys: func() []string {
@@ -58,8 +58,12 @@ func harness(t *testing.T, srv server, name string, st strategy, bound ration.Op
 			return keys
 		},
 	}
-	if name == "buckets" {
+	switch name {
+	case "buckets":
 		h.Hold = oneSlot
+	case "counter": // up to the end of the next window, and windows are rounded up
+		h.Estimates = true
+		h.Hold = func(_ ration.Policy, window time.Duration) time.Duration { return window + time.Microsecond }
 	}
 	return h
 }

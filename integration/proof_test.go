@@ -27,7 +27,7 @@ type proof struct {
 }
 
 func newProof(st strategy, units int64, window time.Duration, switches ...span) proof {
-	return proof{fixed: st.model == model.FixedWindow, units: units, window: window.Microseconds(), switches: switches}
+	return proof{fixed: st.model == model.FixedWindow || st.model == model.SlidingCounter, units: units, window: window.Microseconds(), switches: switches}
 }
 
 // rounding is what two clocks that tick in whole µs may differ by.

@@ -185,10 +185,7 @@ func (s *sequential) do(counts []count, in input) (ration.Decision, []count) {
 	for _, c := range counts {
 		m.Do(c.at, ration.Request{Op: ration.OpAllow, Key: in.key, N: c.units}, whole(c.window), s.slots)
 	}
-	used := func(window time.Duration) int64 {
-		d := m.Do(in.at, ration.Request{Op: ration.OpPeek, Key: in.key}, whole(window), s.slots)
-		return ration.MaxUnits - d.Remaining
-	}
+	used := func(window time.Duration) int64 { return m.Held(in.at, in.key, window, s.slots) }
 	limits := s.plans[in.plan]
 	before := make([]int64, len(limits))
 	for i, l := range limits {

@@ -20,6 +20,7 @@ const (
 	sourceKey    = attribute.Key("ration.source")
 	degradedKey  = attribute.Key("ration.degraded")
 	breakerKey   = attribute.Key("ration.breaker.state")
+	kindKey      = attribute.Key("ration.compare.kind")
 	errorTypeKey = attribute.Key("error.type") // of the semantic conventions
 )
 

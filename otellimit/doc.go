@@ -24,6 +24,8 @@
 //	ration.denycache.entries    updowncounter  {entry}     policy
 //	ration.denycache.stored     counter        {refusal}   policy
 //	ration.denycache.evicted    counter        {refusal}   policy
+//	ration.shadow.let_through   counter        {decision}  policy, error.type
+//	ration.compare.decisions    counter        {decision}  policy, compare.kind: both_allowed, both_refused, only_first or only_second
 //
 // Units granted are those let through, also where a failure rule did and nothing was counted. Entries of the
 // cache are what it holds, those that have run out included. The two updowncounters go by changes: a store that is closed
@@ -38,6 +40,8 @@
 //
 // Each is called ration. and the above, but for error.type, which is that of the semantic
 // conventions. ration.operation is allow (Allow and AllowN), allow_up_to, peek, refund or reset.
+//
+// The policy of a shadow or a comparison is its name ([ration.WithName]).
 //
 // ration.verdict is allowed, refused, done or error. That of a peek says what an Allow would
 // have got; a refund or a reset that was made is done. ration.source is [ration.Source], and there is none with

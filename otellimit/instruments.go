@@ -26,6 +26,7 @@ type instruments struct {
 	taken, unused, lost   metric.Int64Counter
 	entries               metric.Int64UpDownCounter
 	stored, evicted       metric.Int64Counter
+	spared, compared      metric.Int64Counter
 }
 
 func newInstruments(p metric.MeterProvider) (*instruments, error) {
@@ -60,6 +61,8 @@ func newInstruments(p metric.MeterProvider) (*instruments, error) {
 		entries:     updown("ration.denycache.entries", "{entry}", "Refusals in the denied-key cache now."),
 		stored:      counter("ration.denycache.stored", "{refusal}", "Refusals stored in the denied-key cache."),
 		evicted:     counter("ration.denycache.evicted", "{refusal}", "Good entries that had to make room in the denied-key cache."),
+		spared:      counter("ration.shadow.let_through", "{decision}", "Calls that a shadow let through against its limiter."),
+		compared:    counter("ration.compare.decisions", "{decision}", "Calls that two limiters were asked, by how their verdicts differ."),
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

@@ -267,6 +267,39 @@ func TestDenyCache(t *testing.T) {
 	`), s.lines("ration_denycache"))
 }
 
+// Both decorators, of limiters in Redis and of one that fails.
+func TestShadowAndCompare(t *testing.T) {
+	s := newScraper(t)
+	o := ration.WithObserver(s.observer())
+	rdb := rationtest.NewRedis(t)
+	log, err := ration.NewSlidingLog(rdb.Store(), policy("log", ration.PerMinute(1)))
+	require.NoError(t, err)
+	window, err := ration.NewFixedWindow(rdb.Store(), policy("window", ration.PerMinute(1)))
+	require.NoError(t, err)
+	both, err := ration.NewCompare(log, window, o, ration.WithName("trial"))
+	require.NoError(t, err)
+	shadow, err := ration.NewShadow(both, o, ration.WithName("shadow"))
+	require.NoError(t, err)
+	for range 3 {
+		_, err := shadow.Allow(ctx, hidden)
+		require.NoError(t, err)
+	}
+	_, err = window.Refund(ctx, hidden, 1)
+	require.NoError(t, err)
+	_, err = shadow.Allow(ctx, hidden)
+	require.NoError(t, err)
+	rdb.Stop()
+	_, err = shadow.Allow(ctx, hidden)
+	require.NoError(t, err)
+	require.Equal(t, trimmed(`
+		ration_shadow_let_through_total{ration_policy="shadow"} 3
+		ration_shadow_let_through_total{error_type="connection",ration_policy="shadow"} 1
+		ration_compare_decisions_total{ration_compare_kind="both_allowed",ration_policy="trial"} 1
+		ration_compare_decisions_total{ration_compare_kind="both_refused",ration_policy="trial"} 2
+		ration_compare_decisions_total{ration_compare_kind="only_second",ration_policy="trial"} 1
+	`), s.lines("ration_shadow", "ration_compare"))
+}
+
 // tally adds up what another observer hears of blocks.
 type tally struct {
 	ration.NopObserver

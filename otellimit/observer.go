@@ -3,6 +3,9 @@ package otellimit
 import (
 	"context"
 	"fmt"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/rationgo/ration"
 )
@@ -117,6 +120,27 @@ func (o *Observer) Cached(e ration.CacheEvent) {
 	if e.Evicted {
 		in.evicted.Add(background, 1, policy...)
 	}
+}
+
+// Shadowed counts a call that a shadow let through.
+func (o *Observer) Shadowed(e ration.ShadowEvent) {
+	if o.instruments == nil {
+		return
+	}
+	list := []attribute.KeyValue{policyKey.String(e.Name)}
+	if e.Err != nil {
+		list = append(list, errorTypeKey.String(errorType(e.Err)))
+	}
+	o.instruments.spared.Add(background, 1, addOptions(list...)...)
+}
+
+// Compared counts two verdicts on a call, if they can be compared.
+func (o *Observer) Compared(e ration.CompareEvent) {
+	if o.instruments == nil || e.Kind() == 0 {
+		return
+	}
+	kind := strings.ReplaceAll(e.Kind().String(), " ", "_")
+	o.instruments.compared.Add(background, 1, addOptions(policyKey.String(e.Name), kindKey.String(kind))...)
 }
 
 func (o *Observer) policy(name string) *attributes {

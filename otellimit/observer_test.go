@@ -27,6 +27,8 @@ func oneOfEach(o ration.Observer) {
 	o.Leased(ration.LeaseEvent{Policy: "p", Taken: 1})
 	o.Leased(ration.LeaseEvent{Policy: "p", Unused: 1, Lost: 1})
 	o.Cached(ration.CacheEvent{Policy: "p", Entries: 1, Stored: true, Evicted: true})
+	o.Shadowed(ration.ShadowEvent{Name: "p", N: 1})
+	o.Compared(ration.CompareEvent{Name: "p", N: 1})
 }
 
 // The instruments are as the package comment has them, in the scope that is exported.
@@ -73,6 +75,8 @@ func TestInstruments(t *testing.T) {
 		"ration.denycache.entries":  "updowncounter {entry}",
 		"ration.denycache.stored":   "counter {refusal}",
 		"ration.denycache.evicted":  "counter {refusal}",
+		"ration.shadow.let_through": "counter {decision}",
+		"ration.compare.decisions":  "counter {decision}",
 	}, units)
 }
 

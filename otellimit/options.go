@@ -2,13 +2,13 @@ package otellimit
 
 import (
 	"fmt"
-	"reflect"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rationgo/ration"
+	"github.com/rationgo/ration/internal/nils"
 )
 
 // Option changes how [NewObserver] sets up an observer. A nil Option does nothing.
@@ -24,7 +24,7 @@ func (f optionFunc) apply(c *config) error { return f(c) }
 // otel.GetMeterProvider; nil is ration.ErrInvalidOption.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return optionFunc(func(c *config) error {
-		if isNil(p) {
+		if nils.Is(p) {
 			return fmt.Errorf("%w: WithMeterProvider: a nil provider", ration.ErrInvalidOption)
 		}
 		c.meters = p
@@ -35,7 +35,7 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 func newConfig(opts []Option) (config, error) {
 	c := config{}
 	for _, o := range opts {
-		if isNil(o) {
+		if nils.Is(o) {
 			continue
 		}
 		if err := o.apply(&c); err != nil {
@@ -64,7 +64,7 @@ func (f traceOptionFunc) applyTrace(c *traceConfig) error { return f(c) }
 // otel.GetTracerProvider; nil is ration.ErrInvalidOption.
 func WithTracerProvider(p trace.TracerProvider) TraceOption {
 	return traceOptionFunc(func(c *traceConfig) error {
-		if isNil(p) {
+		if nils.Is(p) {
 			return fmt.Errorf("%w: WithTracerProvider: a nil provider", ration.ErrInvalidOption)
 		}
 		c.tracers = p
@@ -84,7 +84,7 @@ func WithPolicy(name string) TraceOption {
 func newTraceConfig(opts []TraceOption) (traceConfig, error) {
 	c := traceConfig{}
 	for _, o := range opts {
-		if isNil(o) {
+		if nils.Is(o) {
 			continue
 		}
 		if err := o.applyTrace(&c); err != nil {
@@ -95,17 +95,4 @@ func newTraceConfig(opts []TraceOption) (traceConfig, error) {
 		c.tracers = otel.GetTracerProvider()
 	}
 	return c, nil
-}
-
-// isNil says whether v is nil, or a nil of its type.
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	rv := reflect.ValueOf(v)
-	switch rv.Kind() {
-	case reflect.Pointer, reflect.Func, reflect.Map:
-		return rv.IsNil()
-	}
-	return false
 }

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rationgo/ration"
+	"github.com/rationgo/ration/internal/nils"
 )
 
 // Trace makes a span of each call to limiter, a child of the span in the call's context: "ration allow",
@@ -29,7 +30,7 @@ import (
 // The error is ration.ErrInvalidClient for a nil limiter, or ration.ErrInvalidOption. A call outside any
 // sampled trace costs little more than without.
 func Trace(limiter ration.Limiter, opts ...TraceOption) (ration.Limiter, error) {
-	if isNil(limiter) {
+	if nils.Is(limiter) {
 		return nil, fmt.Errorf("%w: otellimit.Trace needs a limiter, not nil", ration.ErrInvalidClient)
 	}
 	c, err := newTraceConfig(opts)

@@ -58,6 +58,11 @@ type Harness struct {
 	// under a policy; nil means not at all.
 	Hold func(p ration.Policy, window time.Duration) time.Duration
 
+	// Estimates is set for limiters that guess when the units of a window were used: units
+	// stop counting one after another however they came, so that after RetryAfter just what was asked
+	// for may fit, and a caller that never stops asking may get a unit less than its limit in each window.
+	Estimates bool
+
 	// Shared says that limiters made separately with one policy name share
 	// their counts, as those with a common backend do.
 	Shared bool

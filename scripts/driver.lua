@@ -9,8 +9,8 @@
 --                   at most limit.units; n = limit.units: until nothing counts
 --   charge(limit, n, id, when)
 --                   counts n more units, as used at the time when, nil for now; id
---                   tells the run's items apart. n < 0 gives back, at most
---                   limit.used, and returns how many: when = nil newest first,
+--                   tells the run's items apart. n < 0 gives back, at most limit.held or
+--                   else limit.used, and returns how many: when = nil newest first,
 --                   'oldest' oldest first, a time: only such as count as used then
 --                   A token bucket takes a time, too, for the end of a reservation
 --   mend(limit)     after a refusal: gives a key that lost its lifetime by
@@ -159,7 +159,7 @@ while ARGV[at] do
 			when = 'oldest'
 		end
 		for i = 1, total do
-			local back = math.min(n, limits[i].used)
+			local back = math.min(n, limits[i].held or limits[i].used)
 			if back > 0 then
 				granted = math.max(granted, charge(limits[i], -back, index, when))
 			end

@@ -37,17 +37,35 @@ func readPlainly(t *testing.T) []plainRequest {
 	return all
 }
 
-// counts says whether a request that was let in at then still counts at now.
-type counts func(then, now, window int64) bool
+// counts gives how many of the requests that were let in count at now.
+type counts func(admitted []int64, now, window int64) int64
+
+// number counts those for which still says so.
+func number(still func(then, now, window int64) bool) counts {
+	return func(admitted []int64, now, window int64) (used int64) {
+		for _, then := range admitted {
+			if still(then, now, window) {
+				used++
+			}
+		}
+		return used
+	}
+}
 
 // plainly lists, for each strategy, what counts.
 func plainly(slots int64) map[string]counts {
+	this := func(then, now, window int64) bool { return then/window == now/window }
+	before := func(then, now, window int64) bool { return then/window == now/window-1 }
 	return map[string]counts{
-		"fixed": func(then, now, window int64) bool { return then/window == now/window },
-		"log":   func(then, now, window int64) bool { return then > now-window },
-		"buckets": func(then, now, window int64) bool {
+		"fixed": number(this),
+		"log":   number(func(then, now, window int64) bool { return then > now-window }),
+		"buckets": number(func(then, now, window int64) bool {
 			width := (window + slots - 1) / slots
 			return now/width-then/width <= slots
+		}),
+		"counter": func(admitted []int64, now, window int64) int64 {
+			weighted := number(before)(admitted, now, window) * (window - now%window)
+			return number(this)(admitted, now, window) + (weighted+window-1)/window
 		},
 	}
 }
@@ -57,19 +75,13 @@ type plainLimit struct{ units, window int64 }
 
 // countPlainly replays the log in the slowest and plainest way: it keeps all
 // that was let in, and counts it anew for each request.
-func countPlainly(all []plainRequest, limits []plainLimit, still counts) (refused map[string]int, verdicts []bool) {
+func countPlainly(all []plainRequest, limits []plainLimit, used counts) (refused map[string]int, verdicts []bool) {
 	admitted := map[string][]int64{}
 	refused = map[string]int{}
 	for _, r := range all {
 		allowed := true
 		for _, l := range limits {
-			used := int64(0)
-			for _, then := range admitted[r.key] {
-				if still(then, r.at, l.window) {
-					used++
-				}
-			}
-			allowed = allowed && used < l.units
+			allowed = allowed && used(admitted[r.key], r.at, l.window) < l.units
 		}
 		if allowed {
 			admitted[r.key] = append(admitted[r.key], r.at)
@@ -111,9 +123,9 @@ func TestSiteLogAgainstPlainCounting(t *testing.T) {
 		if raceDetector && len(c.limits) > 1 {
 			continue // a minute more, and nothing new for it to see
 		}
-		for name, still := range plainly(c.slots) {
+		for name, used := range plainly(c.slots) {
 			t.Run(c.name+"/"+name, func(t *testing.T) {
-				refused, verdicts := countPlainly(all, c.limits, still)
+				refused, verdicts := countPlainly(all, c.limits, used)
 				path := filepath.Join(t.TempDir(), "decisions")
 				start := time.Now()
 				sum := summaries(t, "", append([]string{"-strategy", name, "-decisions", path, siteLog}, c.args...)...)[0]

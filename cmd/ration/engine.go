@@ -16,11 +16,11 @@ const budget = 10 * time.Second
 
 // replay decides on all requests, one after another, on a fresh Redis inside
 // this process whose clock stands at each request's time. It stops at the
-// first error.
+// first error. Where another strategy is to be compared, it's told to the observer.
 //
 // Lifetimes of keys don't run: no decision depends on them, and to let them
 // run costs a pass over all keys whenever the clock moves.
-func replay(ctx context.Context, st strategy, p ration.Policy, t *traffic, each func(int, ration.Decision) error) error {
+func (s *settings) replay(ctx context.Context, st strategy, t *traffic, o ration.Observer, each func(int, ration.Decision) error) error {
 	if len(t.requests) == 0 {
 		return nil
 	}
@@ -31,14 +31,21 @@ func replay(ctx context.Context, st strategy, p ration.Policy, t *traffic, each 
 	defer server.Close()
 	rdb := server.Client(func(o *redis.Options) { o.ReadTimeout = budget })
 	defer rdb.Close()
-	store, err := ration.Open(rdb, ration.WithTimeout(budget))
+	limiter, store, err := open(rdb, "ration", st, s.policy)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	limiter, err := st.open(store, p)
-	if err != nil {
-		return err
+	if s.other != nil {
+		// Under another prefix: a strategy may be compared with itself.
+		other, store, err := open(rdb, "compare", *s.other, s.policy)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		if limiter, err = ration.NewCompare(limiter, other, ration.WithObserver(o)); err != nil {
+			return err
+		}
 	}
 	for i, r := range t.requests {
 		server.SetTime(time.UnixMicro(r.micros))
@@ -51,4 +58,14 @@ func replay(ctx context.Context, st strategy, p ration.Policy, t *traffic, each 
 		}
 	}
 	return nil
+}
+
+// open makes a limiter on a store of its own.
+func open(rdb *redis.Client, prefix string, st strategy, p ration.Policy) (ration.Limiter, *ration.Store, error) {
+	store, err := ration.Open(rdb, ration.WithTimeout(budget), ration.WithPrefix(prefix))
+	if err != nil {
+		return nil, nil, err
+	}
+	limiter, err := st.open(store, p)
+	return limiter, store, err
 }

@@ -27,6 +27,7 @@ type summary struct {
 	Subjects        int            `json:"subjects"`
 	RefusedSubjects int            `json:"refused_subjects"`
 	Worst           []worstSummary `json:"worst"`
+	Compare         *compareTotals `json:"compare,omitempty"`
 	Unreadable      int            `json:"unreadable"`
 	First           *string        `json:"first"` // null: no request
 	Last            *string        `json:"last"`
@@ -42,6 +43,25 @@ type worstSummary struct {
 	Key      string `json:"key"`
 	Requests int    `json:"requests"`
 	Refused  int    `json:"refused"`
+}
+
+// compareTotals say how a strategy's verdicts differ from another's.
+type compareTotals struct {
+	Strategy  string `json:"strategy"`
+	Both      int    `json:"admitted_by_both"`
+	Neither   int    `json:"refused_by_both"`
+	OnlyThis  int    `json:"admitted_by_this_alone"`
+	OnlyOther int    `json:"admitted_by_the_other_alone"`
+}
+
+func (y *tally) compared() *compareTotals {
+	if y.other == nil {
+		return nil
+	}
+	return &compareTotals{
+		Strategy: y.other.name, Both: y.kinds[ration.BothAllowed], Neither: y.kinds[ration.BothRefused],
+		OnlyThis: y.kinds[ration.OnlyFirst], OnlyOther: y.kinds[ration.OnlySecond],
+	}
 }
 
 func printJSON(w io.Writer, s *settings, t *traffic, tallies []*tally) error {
@@ -71,6 +91,7 @@ func summarize(s *settings, t *traffic, y *tally) summary {
 		RefusedSubjects: y.refusedSubjects(),
 		Worst:           []worstSummary{},
 		Unreadable:      t.unreadable,
+		Compare:         y.compared(),
 	}
 	for _, l := range s.policy.Limits {
 		sum.Limits = append(sum.Limits, limitSummary{Name: l.String(), Units: l.Units, Window: l.Window.Microseconds()})
@@ -135,6 +156,17 @@ func totals(t *traffic, tallies []*tally) [][]string {
 	add("subjects", func(*tally) int64 { return int64(len(t.keys)) })
 	add("subjects refused at least once", func(y *tally) int64 { return int64(y.refusedSubjects()) })
 	add("unreadable lines", func(*tally) int64 { return int64(t.unreadable) })
+	if other := tallies[0].other; other != nil {
+		add("admitted, also by "+other.name, func(y *tally) int64 { return int64(y.kinds[ration.BothAllowed]) })
+		add("admitted, but not by "+other.name, func(y *tally) int64 { return int64(y.kinds[ration.OnlyFirst]) })
+		add("refused, also by "+other.name, func(y *tally) int64 { return int64(y.kinds[ration.BothRefused]) })
+		add("refused, but not by "+other.name, func(y *tally) int64 { return int64(y.kinds[ration.OnlySecond]) })
+		row := []string{"verdicts that differ"}
+		for _, y := range tallies {
+			row = append(row, strconv.FormatFloat(y.differing(), 'f', 3, 64)+"%")
+		}
+		rows = append(rows, row)
+	}
 	return rows
 }
 

@@ -31,6 +31,7 @@ var strategies = []strategy{
 	{"fixed", ration.NewFixedWindow},
 	{"log", ration.NewSlidingLog},
 	{"buckets", ration.NewSlidingBuckets},
+	{"counter", ration.NewSlidingCounter},
 }
 
 func strategiesOf(name string) ([]strategy, error) {
@@ -42,13 +43,14 @@ func strategiesOf(name string) ([]strategy, error) {
 			return []strategy{st}, nil
 		}
 	}
-	return nil, usagef("unknown strategy %q: fixed, log, buckets or all", name)
+	return nil, usagef("unknown strategy %q: fixed, log, buckets, counter or all", name)
 }
 
 // settings are what the flags and the policy file say.
 type settings struct {
 	policy     ration.Policy
 	strategies []strategy
+	other      *strategy // of -compare, nil if there is none
 	parser     reqlog.Parser
 	input      string // "" is standard input
 	decisions  string // "" is nowhere
@@ -60,6 +62,7 @@ type settings struct {
 type rawFlags struct {
 	limits               []ration.Limit
 	strategy, by, format string
+	compare              string
 	policy               string
 	slots                int
 	set                  map[string]bool
@@ -106,6 +109,7 @@ func (s *settings) parseFlags(args []string) (rawFlags, error) {
 		return err
 	})
 	fs.StringVar(&raw.strategy, "strategy", "log", "")
+	fs.StringVar(&raw.compare, "compare", "", "")
 	fs.IntVar(&raw.slots, "slots", 0, "")
 	fs.StringVar(&raw.by, "by", "address", "")
 	fs.StringVar(&raw.policy, "policy", "", "")
@@ -152,6 +156,13 @@ func (s *settings) merge(raw rawFlags, file policyFile) error {
 	var err error
 	if s.strategies, err = strategiesOf(pick("strategy", raw.strategy, file.Strategy)); err != nil {
 		return err
+	}
+	if raw.set["compare"] {
+		other, err := strategiesOf(raw.compare)
+		if err != nil || len(other) != 1 {
+			return usagef("-compare needs one strategy: fixed, log, buckets or counter, not %q", raw.compare)
+		}
+		s.other = &other[0]
 	}
 	if s.parser.By, err = reqlog.ParseBy(pick("by", raw.by, string(file.By))); err != nil {
 		return usagef("-by: %w", err)

@@ -25,7 +25,9 @@ Requests are taken in the order of their times, equal times in that of the file.
 The policy:
   -limit UNITS/WINDOW  10/1m, 3/7s, 100/d or 5/1d12h; repeat it for several that
                        must all hold
-  -strategy NAME       fixed, log, buckets, or all to compare them (default log)
+  -strategy NAME       fixed, log, buckets, counter, or all to compare them (default log)
+  -compare NAME        a second strategy that gets the same requests: how often the
+                       verdicts differ from its, and which way
   -slots N             slots a window of the buckets is cut into (default 20)
   -by FIELDS           what makes a subject, with commas between: address, user,
                        method, path (without its query), protocol, status,
@@ -51,7 +53,9 @@ The answer:
 
 Exit codes: 0 done, 1 failed, 2 wrong flags or policy.
 
-The log and the state of its subjects are kept in memory.
+The log and the state of its subjects are kept in memory. What is refused here isn't
+charged, and the log has it all the same: so it's what ration.NewShadow would say of this
+traffic.
 `
 
 func simulate(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -92,7 +96,8 @@ func (s *settings) run(stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	var tallies []*tally
 	for _, st := range s.strategies {
 		sum := newTally(st.name, len(t.keys))
-		err := replay(context.Background(), st, s.policy, t, func(i int, d ration.Decision) error {
+		sum.other = s.other
+		err := s.replay(context.Background(), st, t, sum, func(i int, d ration.Decision) error {
 			bar.show("simulating "+st.name, i+1, len(t.requests))
 			sum.add(&t.requests[i], d)
 			return out.write(st.name, t, i, d)

@@ -13,19 +13,32 @@ import (
 	"github.com/rationgo/ration"
 )
 
-// tally is what a strategy did.
+// tally is what a strategy did. It hears how that differs from what another did.
 type tally struct {
+	ration.NopObserver
 	strategy                    string
 	admitted, refused           int
 	unitsAdmitted, unitsRefused int64
 	subjects                    []subject // by place in traffic.keys
+
+	other *strategy // nil: none
+	kinds map[ration.CompareKind]int
+}
+
+// Compared counts the kind.
+func (y *tally) Compared(e ration.CompareEvent) { y.kinds[e.Kind()]++ }
+
+// differing is the share of requests with two verdicts, in percent.
+func (y *tally) differing() float64 {
+	apart := y.kinds[ration.OnlyFirst] + y.kinds[ration.OnlySecond]
+	return 100 * float64(apart) / float64(max(1, y.admitted+y.refused))
 }
 
 // subject is what a strategy did to one subject.
 type subject struct{ requests, refused int }
 
 func newTally(strategy string, subjects int) *tally {
-	return &tally{strategy: strategy, subjects: make([]subject, subjects)}
+	return &tally{strategy: strategy, subjects: make([]subject, subjects), kinds: map[ration.CompareKind]int{}}
 }
 
 func (y *tally) add(r *request, d ration.Decision) {

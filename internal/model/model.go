@@ -10,6 +10,7 @@ package model
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/rationgo/ration"
 )
@@ -115,6 +116,18 @@ func (m *Model) parts(key string, limits []ration.Limit, slots int64) []part {
 	return parts
 }
 
+// Held is the number of units under a window that could be given back: those that count, also in part.
+func (m *Model) Held(now int64, key string, window time.Duration, slots int64) (units int64) {
+	m.ClockAt(now)
+	u := m.parts(key, []ration.Limit{ration.Per(0, window)}, slots)[0].usage
+	for _, b := range u.batches {
+		if u.counts(b, now) {
+			units += b.units
+		}
+	}
+	return units
+}
+
 func remaining(now int64, parts []part) int64 {
 	least := parts[0].usage.remaining(now, parts[0].limit)
 	for _, p := range parts {
@@ -171,20 +184,14 @@ func decide(now, cost, granted int64, allowed bool, parts []part) ration.Decisio
 // nothing counts under it, though 0 remain before that too.)
 func whole(now int64, parts []part) int64 {
 	smallest := Size(parts[0].limit)
-	instants := []int64{now}
+	var usages []*usage
 	for _, p := range parts {
 		smallest = min(smallest, Size(p.limit))
+		usages = append(usages, p.usage)
 	}
-	for _, p := range parts {
-		instants = append(instants, p.usage.changes(now, smallest)...)
-	}
-	slices.Sort(instants)
-	for _, at := range instants {
-		if !slices.ContainsFunc(parts, func(p part) bool { return Size(p.limit)-p.usage.counted(at) < smallest }) {
-			return at
-		}
-	}
-	panic("model: the smallest limit never remains whole")
+	return earliest(now, usages, func(at int64) bool {
+		return !slices.ContainsFunc(parts, func(p part) bool { return Size(p.limit)-p.usage.counted(at) < smallest })
+	})
 }
 
 // Size is the most that a limit lets through at once.

@@ -113,6 +113,9 @@ func TestByHand(t *testing.T) {
 		{"fixed, boundary burst", FixedWindow, 0, perMinute(10), []line{
 			a(59.9, 10, 10, 0, 0, 0.1), a(60, 10, 10, 0, 0, 60), a(60, 1, 0, 0, 60, 60),
 		}},
+		{"counter, the window before by its share", SlidingCounter, 0, perMinute(100), []line{
+			a(30, 50, 50, 50, 0, 90), a(66, 10, 10, 45, 0, 114), a(66, 46, 0, 45, 1.2, 114), op(refund, 70, 20, 20, 66, 0, 50), // 10 of this minute, 10 of the 50
+		}},
 		{"buckets, boundary burst", SlidingBuckets, 6, perMinute(10), []line{
 			// Slots of 10 s: t=59.9 is in slot 5, which counts until 120.
 			a(59.9, 10, 10, 0, 0, 60.1), a(60, 1, 0, 0, 60, 60), a(119.999999, 1, 0, 0, 0.000001, 0.000001),

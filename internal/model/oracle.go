@@ -10,7 +10,7 @@ import (
 
 // Oracle is told what was granted to one subject and checks the promise, and
 // nothing else: under SlidingLog and SlidingBuckets no span as long as a
-// window holds more than its limit, under FixedWindow no window of the grid, under TokenBucket no span
+// window holds more than its limit, under FixedWindow and SlidingCounter no window of the grid, under TokenBucket no span
 // more than the bucket and what comes back meanwhile.
 // Grants may be told in any order of time. It isn't safe for concurrent use.
 type Oracle struct {
@@ -93,7 +93,7 @@ func (o *Oracle) checkBucket(at int64, l ration.Limit) error {
 // together says whether at lies in the window that ends with last: on the
 // grid the one that holds it, else (last−w, last].
 func (o *Oracle) together(last, at, w int64) bool {
-	if o.strategy == FixedWindow {
+	if o.strategy.grid() {
 		return last/w == at/w
 	}
 	return last-w < at && at <= last
@@ -115,7 +115,7 @@ func (o *Oracle) Shed(at, n int64, limits []ration.Limit) {
 func (o *Oracle) GiveBack(at, end, n int64, limits []ration.Limit) {
 	o.takeBack(at, n, limits, func(w int64, g, found *grant) bool {
 		switch o.strategy {
-		case FixedWindow:
+		case FixedWindow, SlidingCounter:
 			return o.together(end, g.at, w)
 		case SlidingLog:
 			return g.at == end

@@ -77,7 +77,7 @@ func (t *Trail) Check() error {
 
 // together says whether a use at an earlier time counts in the window that ends at a later one.
 func (t *Trail) together(earlier, later int64) bool {
-	if t.strategy == FixedWindow {
+	if t.strategy.grid() {
 		return earlier/t.window == later/t.window
 	}
 	return earlier > later-t.window

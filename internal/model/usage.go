@@ -1,6 +1,7 @@
 package model
 
 import (
+	"math/big"
 	"slices"
 	"sort"
 	"time"
@@ -16,6 +17,7 @@ const (
 	FixedWindow Strategy = iota + 1
 	SlidingLog
 	SlidingBuckets
+	SlidingCounter
 	TokenBucket
 	Mixed // not one way, but one for each limit
 )
@@ -29,6 +31,8 @@ func (s Strategy) String() string {
 		return "SlidingLog"
 	case SlidingBuckets:
 		return "SlidingBuckets"
+	case SlidingCounter:
+		return "SlidingCounter"
 	case TokenBucket:
 		return "TokenBucket"
 	case Mixed:
@@ -42,10 +46,13 @@ func (s Strategy) Leases() bool {
 	return s == FixedWindow || s == SlidingLog || s == SlidingBuckets
 }
 
+// grid says whether only windows of the Unix grid have a promise of their own.
+func (s Strategy) grid() bool { return s == FixedWindow || s == SlidingCounter }
+
 // batch is units charged at one time. A list of single units would say the
 // same, but a cost may be 1<<53.
 type batch struct {
-	at    int64 // log: the instant (of a lease: its end); fixed: the window's number; buckets: the slot's
+	at    int64 // log: the instant (of a lease: its end); fixed, counter: the window's number; buckets: the slot's
 	units int64
 	seen  int64 // the latest clock since it was charged
 }
@@ -79,7 +86,7 @@ func (u *usage) forget() {
 // width is the length of one cell of the grid.
 func (u *usage) width() int64 {
 	switch u.strategy {
-	case FixedWindow:
+	case FixedWindow, SlidingCounter:
 		return u.window
 	case SlidingBuckets:
 		return ceilDiv(u.window, u.slots)
@@ -107,6 +114,8 @@ func (u *usage) counts(b batch, now int64) bool {
 		return b.at == u.cell(now)
 	case SlidingBuckets:
 		return b.at >= u.cell(now)-u.slots
+	case SlidingCounter: // in part, from the turn of its window on
+		return b.at >= u.cell(now)-1
 	}
 	return now < b.at+u.window
 }
@@ -118,6 +127,8 @@ func (u *usage) end(b batch) int64 {
 		return (b.at + 1) * u.window
 	case SlidingBuckets:
 		return (b.at + u.slots + 1) * u.width()
+	case SlidingCounter:
+		return (b.at + 2) * u.window
 	}
 	return b.at + u.window
 }
@@ -126,6 +137,9 @@ func (u *usage) counted(now int64) int64 {
 	if u.bucket != nil {
 		return u.bucket.counted(now)
 	}
+	if u.strategy == SlidingCounter {
+		return u.weighted(now)
+	}
 	sum := int64(0)
 	for _, b := range u.batches {
 		if u.counts(b, now) {
@@ -133,6 +147,29 @@ func (u *usage) counted(now int64) int64 {
 		}
 	}
 	return sum
+}
+
+// weighted is the units of the current cell, and of those of the one before it the share that lies
+// within a window before now, rounded up.
+func (u *usage) weighted(now int64) int64 {
+	cell := u.cell(now)
+	current, previous := int64(0), int64(0)
+	for _, b := range u.batches {
+		switch b.at {
+		case cell:
+			current += b.units
+		case cell - 1:
+			previous += b.units
+		}
+	}
+	elapsed := max(0, now-cell*u.window) // not begun: the clock was set back
+	share := new(big.Rat).SetFrac64(u.window-elapsed, u.window)
+	share.Mul(share, new(big.Rat).SetInt64(previous))
+	whole, rest := new(big.Int).QuoRem(share.Num(), share.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		whole.Add(whole, big.NewInt(1))
+	}
+	return current + whole.Int64()
 }
 
 func (u *usage) charge(now, n int64) {
@@ -177,11 +214,10 @@ func (u *usage) takeBack(n int64, before func(a, b batch) bool, meant func(batch
 	return given
 }
 
-// changes are the instants after now at which less may count, in order; of a bucket, where that is
-// all the time, those at which n fit and all are back.
-func (u *usage) changes(now, n int64) []int64 {
+// changes are the instants after now at which something ends, in order; of a bucket, when all is back.
+func (u *usage) changes(now int64) []int64 {
 	if u.bucket != nil {
-		return []int64{u.bucket.fits(now, n), u.bucket.fits(now, Size(u.bucket.limit))}
+		return []int64{max(now, u.bucket.ends)}
 	}
 	var list []int64
 	for _, b := range u.batches {
@@ -203,19 +239,32 @@ func (u *usage) retryAfter(now, cost int64, l ration.Limit) time.Duration {
 	if cost > Size(l) {
 		return ration.Never
 	}
-	for _, at := range append([]int64{now}, u.changes(now, cost)...) {
-		if cost <= u.remaining(at, l) {
-			return micros(at - now)
-		}
-	}
-	panic("model: a cost within the limit never fits")
+	fits := func(at int64) bool { return cost <= u.remaining(at, l) }
+	return micros(earliest(now, []*usage{u}, fits) - now)
 }
 
 // resetAfter is the time until nothing counts.
 func (u *usage) resetAfter(now int64) time.Duration {
-	for _, at := range append([]int64{now}, u.changes(now, 0)...) {
-		if u.counted(at) == 0 {
-			return micros(at - now)
+	empty := func(at int64) bool { return u.counted(at) == 0 }
+	return micros(earliest(now, []*usage{u}, empty) - now)
+}
+
+// earliest is the first instant from now on at which something is the case that comes with what ends
+// and then stays. It's one at which something ends, but that the counter's
+// shares and what's out of a bucket fall at any: there it's found by halving.
+func earliest(now int64, usages []*usage, is func(at int64) bool) int64 {
+	instants := []int64{now}
+	for _, u := range usages {
+		instants = append(instants, u.changes(now)...)
+	}
+	slices.Sort(instants)
+	if slices.ContainsFunc(usages, func(u *usage) bool { return u.strategy == SlidingCounter || u.strategy == TokenBucket }) {
+		span := int(instants[len(instants)-1] - now)
+		return now + int64(sort.Search(span, func(i int) bool { return is(now + int64(i)) }))
+	}
+	for _, at := range instants {
+		if is(at) {
+			return at
 		}
 	}
 	panic("model: something counts for ever")
