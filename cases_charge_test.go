@@ -110,7 +110,7 @@ func TestB21RefusedLimitChargesNoOther(t *testing.T) {
 		tl.at(0.06)
 		tl.letters("D")
 		// When the second's ten are gone, and gone again.
-		gone := map[string][2]float64{"fixed": {1, 2.2}, "log": {1, 2.2}, "buckets": {1.05, 2.2}, "counter": {2, 4}}[strategy]
+		gone := map[string][2]float64{"fixed": {1, 2.2}, "log": {1, 2.2}, "buckets": {1.05, 2.2}, "counter": {2, 4}, "token": {1, 2.2}}[strategy]
 		tl.at(gone[0])
 		tl.letters("AAAAAAAAAA")
 		tl.at(gone[1])
