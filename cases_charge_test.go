@@ -60,7 +60,7 @@ func TestB16CostAboveTheLimit(t *testing.T) {
 }
 
 func TestB17MixedCostsInTheLog(t *testing.T) {
-	on(t, "log", func(t *testing.T, b backend, strategy string) {
+	on(t, "log compact", func(t *testing.T, b backend, strategy string) {
 		tl := newTimeline(t, b, strategy, ration.PerMinute(10))
 		tl.costs(7, "A")
 		tl.at(1)

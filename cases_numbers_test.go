@@ -152,7 +152,10 @@ func TestB36NoExponents(t *testing.T) {
 		tl.costs(50_000_000, "AD")
 		for _, key := range tl.keys() {
 			values := []string{b.rdb.Get(ctx, key).Val()}
-			if strategy == "log" {
+			switch strategy {
+			case "compact": // its numbers are no text
+				values = nil
+			case "log":
 				values = b.rdb.ZRange(ctx, key, 0, -1).Val()
 			}
 			for _, value := range values {

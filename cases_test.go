@@ -119,8 +119,8 @@ func on(t *testing.T, names string, run func(t *testing.T, b backend, strategy s
 }
 
 const (
-	every   = "fixed log buckets counter token"
-	leasing = "fixed log buckets" // those that can be leased from
+	every  = leased + " compact counter token"
+	leased = "fixed log buckets" // those that NewTwoTier takes
 )
 
 func must(d ration.Decision, err error) ration.Decision {

@@ -21,6 +21,7 @@ var strategies = map[string]func(*ration.Store, ration.Policy) (ration.Limiter, 
 	"fixed":   ration.NewFixedWindow,
 	"log":     ration.NewSlidingLog,
 	"buckets": ration.NewSlidingBuckets,
+	"compact": ration.NewCompactLog,
 	"counter": ration.NewSlidingCounter,
 	"token":   ration.NewTokenBucket,
 }

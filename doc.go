@@ -18,10 +18,11 @@
 //
 // # Strategies
 //
-// [NewFixedWindow], [NewSlidingLog], [NewSlidingBuckets] and [NewSlidingCounter] count in
+// [NewFixedWindow], [NewSlidingLog], [NewCompactLog], [NewSlidingBuckets], [NewSlidingCounter] and [NewTokenBucket] count in
 // Redis and differ in what they promise and cost; [NewLocal] counts in this process,
-// without Redis. [NewTwoTier] puts a tier in this process in front of one of the first
-// three. [NewShadow] tries a limit without enforcing it, and [NewCompare] two limiters on the same
+// without Redis. [Combine] makes one limiter of several strategies, [NewThreeColor] of two token buckets one that tells
+// what is beyond the committed rate. [NewTwoTier] puts a tier in this process in front of a fixed window, a sliding log or
+// sliding buckets. [NewShadow] tries a limit without enforcing it, and [NewCompare] two limiters on the same
 // traffic. All are a [Limiter]. What each promises stands in its doc comment as
 // a number, and the tests hold it against a slow, obvious model.
 //

@@ -8,6 +8,9 @@ import (
 // What the tests outside of the package need of a limiter's inside. Each of these makes
 // its call on a limiter in Redis.
 
+// Leases says whether NewTwoTier takes the limiter.
+func Leases(l Limiter) bool { return l.(*redisLimiter).strategy.leases }
+
 // LeaseUnits is lease.
 func LeaseUnits(ctx context.Context, l Limiter, key string, want, share int64, hold time.Duration) (units int64, term time.Duration, end int64, err error) {
 	r := l.(*redisLimiter)

@@ -73,7 +73,7 @@ func mixedRuns(t *testing.T, rdb *redis.Client, setTime func(time.Time)) {
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	for name, newLimiter := range map[string]func(*Store, Policy) (Limiter, error){
-		"fixed": NewFixedWindow, "log": NewSlidingLog, "buckets": NewSlidingBuckets,
+		"fixed": NewFixedWindow, "log": NewSlidingLog, "buckets": NewSlidingBuckets, "compact": NewCompactLog,
 	} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
@@ -107,7 +107,11 @@ func (m *mixer) run(t *rapid.T) {
 	var together run
 	var want [][]int64
 	for range rapid.IntRange(1, 12).Draw(t, "items") {
-		op := rapid.SampledFrom([]byte{opAllow, opAllow, opUpTo, opPeek, opRefund, opReset, opLease, opLease, opGiveBack, opGiveBack, opShed}).Draw(t, "op")
+		ops := []byte{opAllow, opAllow, opUpTo, opPeek, opRefund, opReset}
+		if m.limiters[0].strategy.leases {
+			ops = append(ops, opLease, opLease, opGiveBack, opGiveBack, opShed)
+		}
+		op := rapid.SampledFrom(ops).Draw(t, "op")
 		n, count := int64(0), int64(1)
 		if op != opPeek && op != opReset {
 			n = rapid.Int64Range(1, 12).Draw(t, "n")

@@ -54,7 +54,7 @@ func (tl *timeline) requireUsed(n int64) {
 var cell = map[string]float64{"fixed": 60, "buckets": 3, "log": 0}
 
 func TestLeaseEndsBeforeItsCell(t *testing.T) {
-	on(t, leasing, func(t *testing.T, b backend, strategy string) {
+	on(t, leased, func(t *testing.T, b backend, strategy string) {
 		tl := newTimeline(t, b, strategy, ration.PerMinute(10))
 		tl.at(0.5)
 		_, end := tl.lease(1, 1, 0.25, 1)
@@ -96,7 +96,7 @@ func TestLeaseEndsBeforeItsCell(t *testing.T) {
 }
 
 func TestLeaseTakesItsShare(t *testing.T) {
-	on(t, leasing, func(t *testing.T, b backend, strategy string) {
+	on(t, leased, func(t *testing.T, b backend, strategy string) {
 		tl := newTimeline(t, b, strategy, ration.PerMinute(10), ration.PerHour(12))
 		tl.lease(5, 11, 1, 0)
 		tl.lease(0, 1, 1, 0)
@@ -127,7 +127,7 @@ func TestLeaseTakesItsShare(t *testing.T) {
 
 // A lease counts from its end on for as long as a call at that time would.
 func TestLeaseCountsAsUsedAtItsEnd(t *testing.T) {
-	on(t, leasing, func(t *testing.T, b backend, strategy string) {
+	on(t, leased, func(t *testing.T, b backend, strategy string) {
 		tl := newTimeline(t, b, strategy, ration.PerMinute(3))
 		tl.at(2)
 		tl.lease(2, 1, 20, 2)
@@ -183,7 +183,7 @@ func TestLeaseLifetime(t *testing.T) {
 }
 
 func TestLeaseWithTheClockSetBack(t *testing.T) {
-	on(t, leasing, func(t *testing.T, b backend, strategy string) {
+	on(t, leased, func(t *testing.T, b backend, strategy string) {
 		tl := newTimeline(t, b, strategy, ration.PerMinute(10))
 		tl.at(100)
 		tl.letters("A")

@@ -8,6 +8,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,8 +27,8 @@ type history struct {
 	oracles map[string]*model.Oracle
 
 	keys    []string
-	mix     []model.Strategy // of the limits, if they have strategies of their own
-	limits  []ration.Limit   // as of now
+	mix     []string       // of the limits, if they have strategies of their own
+	limits  []ration.Limit // as of now
 	initial []ration.Limit
 	dynamic bool // the limits change
 	slots   int
@@ -51,7 +52,11 @@ func newHistory(t *rapid.T, w playWorld) *history {
 	}
 	if w.strategy == model.Mixed {
 		h.mix = rapid.SliceOfN(rapid.SampledFrom(mixable), 3, 3).Draw(t, "mix")
-		h.model = model.NewMixed(h.mix...)
+		var models []model.Strategy
+		for _, name := range h.mix {
+			models = append(models, playStrategies[name].model)
+		}
+		h.model = model.NewMixed(models...)
 	}
 	h.limits = h.genLimits(t)
 	h.initial = h.limits
@@ -81,7 +86,7 @@ func newHistory(t *rapid.T, w playWorld) *history {
 }
 
 // mixable are the strategies that are combined.
-var mixable = []model.Strategy{model.FixedWindow, model.SlidingLog, model.SlidingBuckets, model.TokenBucket, model.SlidingCounter}
+var mixable = strings.Fields(every)
 
 // combine makes a limiter of one for each limit.
 func (h *history) combine(p ration.Policy) (ration.Limiter, error) {
@@ -92,7 +97,7 @@ func (h *history) combine(p ration.Policy) (ration.Limiter, error) {
 		if own.Limits = []ration.Limit{l}; h.dynamic {
 			own.LimitsFor = func(context.Context, string) ([]ration.Limit, error) { return h.limits[i : i+1], nil }
 		}
-		part, err := playStrategies[h.mix[i]](h.world.store, own)
+		part, err := playStrategies[h.mix[i]].limiter(h.world.store, own)
 		if err != nil {
 			return nil, err
 		}
@@ -417,11 +422,7 @@ func genLimits() *rapid.Generator[[]ration.Limit] {
 
 // genBurst is a Burst for limit i, one that comes back within MaxWindow.
 func (h *history) genBurst(t *rapid.T, i int, l ration.Limit) int64 {
-	strategy := h.world.strategy
-	if h.mix != nil {
-		strategy = h.mix[i]
-	}
-	if strategy != model.TokenBucket {
+	if h.world.strategy != model.TokenBucket && (h.mix == nil || h.mix[i] != "token") {
 		return 0
 	}
 	b := rapid.OneOf(rapid.Just[int64](0), rapid.Int64Range(1, 30), genUnits()).Draw(t, "burst")

@@ -143,17 +143,17 @@ func TestPropertySpending(t *testing.T) {
 	store, err := ration.Open(rdb, ration.WithTimeout(time.Minute))
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
-	for strategy, newLimiter := range playStrategies {
-		if !strategy.Leases() {
+	for name, st := range playStrategies {
+		if !st.leases() {
 			continue
 		}
-		t.Run(strategy.String(), func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, oneIn(2)(func(t *rapid.T) {
 				defer rdb.FlushAll(context.Background())
 				limits := genLimits().Draw(t, "limits")
-				l, err := newLimiter(store, ration.Policy{Name: "p", Limits: limits, Slots: rapid.IntRange(1, 20).Draw(t, "slots")})
+				l, err := st.limiter(store, ration.Policy{Name: "p", Limits: limits, Slots: rapid.IntRange(1, 20).Draw(t, "slots")})
 				require.NoError(t, err)
-				s := &spender{limiter: l, limits: limits, oracle: model.NewOracle(strategy), setTime: srv.SetTime}
+				s := &spender{limiter: l, limits: limits, oracle: model.NewOracle(st.model), setTime: srv.SetTime}
 				s.move(t, rapid.Int64Range(1e15, 2e15).Draw(t, "start"))
 				t.Repeat(map[string]func(*rapid.T){
 					"lease": s.lease, "spend": s.spend, "spend again": s.spend, "give back": s.giveBack,

@@ -15,6 +15,7 @@ func TestPropertyRing(t *testing.T) {
 	for _, back := range []bool{false, true} {
 		var now time.Time
 		w := playWorld{
+			name:     "ring",
 			strategy: model.SlidingBuckets,
 			source:   ration.Ring,
 			setTime:  func(t time.Time) { now = t },
@@ -25,7 +26,7 @@ func TestPropertyRing(t *testing.T) {
 			back:  back,
 			clock: ringClock,
 		}
-		t.Run(w.name(), func(t *testing.T) { rapid.Check(t, w.play) })
+		t.Run(w.title(), func(t *testing.T) { rapid.Check(t, w.play) })
 	}
 }
 

@@ -3,8 +3,6 @@ package ration_test
 import (
 	"context"
 	"flag"
-	"fmt"
-	"maps"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -32,8 +30,10 @@ func init() {
 
 // playWorld is a place where random histories are played.
 type playWorld struct {
+	name     string
 	strategy model.Strategy
 	source   ration.Source
+	leases   bool // it's leased from, too
 	setTime  func(time.Time)
 	limiter  func(ration.Policy) (ration.Limiter, error)
 	store    *ration.Store // of combined limiters
@@ -44,13 +44,24 @@ type playWorld struct {
 	clock func(ration.Policy) *standingClock
 }
 
-var playStrategies = map[model.Strategy]func(*ration.Store, ration.Policy) (ration.Limiter, error){
-	model.FixedWindow:    ration.NewFixedWindow,
-	model.SlidingLog:     ration.NewSlidingLog,
-	model.SlidingBuckets: ration.NewSlidingBuckets,
-	model.SlidingCounter: ration.NewSlidingCounter,
-	model.TokenBucket:    ration.NewTokenBucket,
+// playStrategies are the Redis strategies under their names, each with what it has to answer.
+var playStrategies = map[string]playStrategy{
+	"fixed":   {model: model.FixedWindow, limiter: ration.NewFixedWindow},
+	"log":     {model: model.SlidingLog, limiter: ration.NewSlidingLog},
+	"buckets": {model: model.SlidingBuckets, limiter: ration.NewSlidingBuckets},
+	"compact": {model: model.SlidingLog, limiter: ration.NewCompactLog, unleased: true},
+	"counter": {model: model.SlidingCounter, limiter: ration.NewSlidingCounter},
+	"token":   {model: model.TokenBucket, limiter: ration.NewTokenBucket},
+	"mixed":   {model: model.Mixed}, // limits of different strategies, combined
 }
+
+type playStrategy struct {
+	model    model.Strategy
+	limiter  func(*ration.Store, ration.Policy) (ration.Limiter, error)
+	unleased bool // nobody leases from it, though the model could
+}
+
+func (st playStrategy) leases() bool { return st.model.Leases() && !st.unleased }
 
 // TestPropertyFakeRedis plays random histories on a Redis in memory,
 // which is much slower than a real one.
@@ -82,29 +93,29 @@ func playAll(t *testing.T, rdb *redis.Client, setTime func(time.Time), some func
 	store, err := ration.Open(rdb, ration.WithTimeout(time.Minute))
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
-	all := maps.Clone(playStrategies)
-	all[model.Mixed] = nil
-	for strategy, newLimiter := range all {
+	for name, st := range playStrategies {
 		for _, back := range []bool{false, true} {
 			w := playWorld{
-				strategy: strategy,
+				name:     name,
+				strategy: st.model,
 				source:   ration.Redis,
+				leases:   st.leases(),
 				setTime:  setTime,
 				store:    store,
-				limiter:  func(p ration.Policy) (ration.Limiter, error) { return newLimiter(store, p) },
+				limiter:  func(p ration.Policy) (ration.Limiter, error) { return st.limiter(store, p) },
 				clean:    func() { require.NoError(t, rdb.FlushAll(context.Background()).Err()) },
 				back:     back,
 			}
-			t.Run(w.name(), func(t *testing.T) { rapid.Check(t, some(w.play)) })
+			t.Run(w.title(), func(t *testing.T) { rapid.Check(t, some(w.play)) })
 		}
 	}
 }
 
-func (w playWorld) name() string {
+func (w playWorld) title() string {
 	if w.back {
-		return fmt.Sprintf("%v, clock set back", w.strategy)
+		return w.name + ", clock set back"
 	}
-	return w.strategy.String()
+	return w.name
 }
 
 // oneIn plays one history in n and lets the others pass, until one has failed:
@@ -145,7 +156,7 @@ func (w playWorld) play(t *rapid.T) {
 		"retry":      h.checkRetryAfter,
 		"reset":      h.checkResetAfter,
 	}
-	if w.source == ration.Redis && w.strategy.Leases() {
+	if w.leases {
 		actions["lease"] = h.lease
 		actions["give back"] = h.giveBack
 		actions["shed"] = h.shed

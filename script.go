@@ -27,12 +27,14 @@ var (
 	fixedScript   = joinScript("prelude", "fixed_fast", "common", "fixed", "driver")
 	logScript     = joinScript("prelude", "common", "members", "zset", "driver").withName()
 	bucketsScript = joinScript("prelude", "common", "buckets", "driver")
+	compactScript = joinScript("prelude", "compact_fast", "common", "compact", "driver")
 	counterScript = joinScript("prelude", "common", "muldiv", "counter", "driver")
 	tokenScript   = joinScript("prelude", "common", "muldiv", "token", "driver").withRate()
 	colorScript   = joinScript("prelude", "common", "muldiv", "token", "colors", "driver").withRate()
-	combineScript = joinScript("prelude", "common", "muldiv", "members", "kinds:fixed,zset,buckets,token,counter", "combined", "driver").withName().withKind()
-	beatScript    = joinScript("prelude", "heartbeat")
-	permitScript  = joinScript("prelude", "common", "members", "concurrency")
+	combineScript = joinScript("prelude", "common", "muldiv", "members", "kinds:fixed,zset,buckets,token,counter,compact", "combined", "driver").
+			withName().withKind()
+	beatScript   = joinScript("prelude", "heartbeat")
+	permitScript = joinScript("prelude", "common", "members", "concurrency")
 )
 
 func (s *script) withName() *script {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -73,6 +74,7 @@ func contenders(rdb *redis.Client) []*contender {
 		}},
 		{name: "fixed window", decide: of(ration.NewFixedWindow, time.Minute)},
 		{name: "sliding log", decide: of(ration.NewSlidingLog, time.Second)},
+		{name: "compact log", decide: of(ration.NewCompactLog, time.Second)},
 		{name: "sliding buckets", decide: of(ration.NewSlidingBuckets, time.Minute)},
 		{name: "sliding counter", decide: of(ration.NewSlidingCounter, time.Minute)},
 		{name: "a permit, got and released", decide: func(subject string) error {
@@ -177,11 +179,17 @@ func TestMemory(t *testing.T) {
 	}
 	fixed := must(ration.NewFixedWindow(store, policy))
 	row("fixed window", "anything", fixed, "user-1", 1, 1, 0)
-	log := must(ration.NewSlidingLog(store, policy))
-	row("sliding log", "1 unit", log, "user-2", 1, 1, time.Microsecond)
-	row("sliding log", "100 units, one a call", log, "user-3", 100, 1, time.Microsecond)
-	row("sliding log", "10,000 units, one a call", log, "user-4", 10_000, 1, time.Microsecond)
-	row("sliding log", "10,000 units, one call", log, "user-5", 1, 10_000, time.Microsecond)
+	logs := map[string]ration.Limiter{
+		"sliding log": must(ration.NewSlidingLog(store, policy)), "compact log": must(ration.NewCompactLog(store, policy)),
+	}
+	for _, name := range []string{"sliding log", "compact log"} {
+		log, subject := logs[name], strings.ReplaceAll(name, " ", "-")
+		row(name, "1 unit", log, subject+"-1", 1, 1, time.Microsecond)
+		row(name, "100 units, one a call", log, subject+"-2", 100, 1, time.Microsecond)
+		row(name, "3,000 units, one a call", log, subject+"-3", 3000, 1, time.Microsecond)
+		row(name, "10,000 units, one a call", log, subject+"-4", 10_000, 1, time.Microsecond)
+		row(name, "10,000 units, one call", log, subject+"-5", 1, 10_000, time.Microsecond)
+	}
 	buckets := must(ration.NewSlidingBuckets(store, policy))
 	row("sliding buckets", "one of 20 slots", buckets, "user-6", 1, 1, 0)
 	row("sliding buckets", "all of 20 slots", buckets, "user-7", 21, 1, 3*time.Second)

@@ -157,7 +157,7 @@ type history map[string]map[int32][]use
 func (w *workers) read() history {
 	w.t.Helper()
 	all := history{}
-	for name := range leasing {
+	for name := range leased {
 		for mode := range modes {
 			limiter := name + "-" + mode
 			all[limiter] = map[int32][]use{}

@@ -9,6 +9,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -48,32 +49,36 @@ func TestMain(m *testing.M) {
 
 // strategies are the Redis strategies, each with what it has to answer.
 var strategies = map[string]strategy{
-	"fixed":   {ration.NewFixedWindow, model.FixedWindow, 1},
-	"log":     {ration.NewSlidingLog, model.SlidingLog, 2},
-	"buckets": {ration.NewSlidingBuckets, model.SlidingBuckets, 1},
-	"counter": {ration.NewSlidingCounter, model.SlidingCounter, 1},
+	"fixed":   {ration.NewFixedWindow, model.FixedWindow, 1, true},
+	"log":     {ration.NewSlidingLog, model.SlidingLog, 2, true},
+	"buckets": {ration.NewSlidingBuckets, model.SlidingBuckets, 1, true},
+	"compact": {ration.NewCompactLog, model.SlidingLog, 1, false},
+	"counter": {ration.NewSlidingCounter, model.SlidingCounter, 1, false},
+	"token":   {ration.NewTokenBucket, model.TokenBucket, 1, false},
 }
+
+// leased are those of them that NewTwoTier takes.
+var leased = func() map[string]strategy {
+	some := maps.Clone(strategies)
+	maps.DeleteFunc(some, func(_ string, st strategy) bool { return !st.leases })
+	return some
+}()
 
 type strategy struct {
 	limiter func(*ration.Store, ration.Policy) (ration.Limiter, error)
 	model   model.Strategy
 	header  int // arguments of its script before the first item
+	leases  bool
 }
 
 // each runs a test for every strategy. Tests that are in nobody's way are parallel; those that
 // measure time or count goroutines have the process to themselves.
 func each(t *testing.T, run func(t *testing.T, st strategy)) {
-	for name, st := range strategies {
-		t.Run(name, func(t *testing.T) { run(t, st) })
-	}
+	eachOf(t, strategies, run)
 }
 
-// leasing are the strategies that can be leased from: NewTwoTier takes no others.
-var leasing = map[string]strategy{"fixed": strategies["fixed"], "log": strategies["log"], "buckets": strategies["buckets"]}
-
-// eachLeasing is each for these.
-func eachLeasing(t *testing.T, run func(t *testing.T, st strategy)) {
-	for name, st := range leasing {
+func eachOf(t *testing.T, some map[string]strategy, run func(t *testing.T, st strategy)) {
+	for name, st := range some {
 		t.Run(name, func(t *testing.T) { run(t, st) })
 	}
 }

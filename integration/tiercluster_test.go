@@ -21,7 +21,7 @@ func TestTiersOnACluster(t *testing.T) {
 	for range 2 {
 		store := open(t, cluster.Client(t))
 		stores = append(stores, store)
-		for name, st := range leasing {
+		for name, st := range leased {
 			for mode, tier := range map[string][]ration.TierOption{"lease": nil, "share": shared(0.8, 2)} {
 				policy := ration.Policy{Name: name + "-" + mode, Limits: []ration.Limit{ration.Per(units, century)}}
 				l, err := ration.NewTwoTier(st.under(t, store, policy), tier...)
@@ -41,7 +41,7 @@ func TestTiersOnACluster(t *testing.T) {
 		require.NoError(t, store.Close())
 	}
 	checks := open(t, cluster.Client(t))
-	for name, st := range leasing {
+	for name, st := range leased {
 		policy := ration.Policy{Name: name + "-lease", Limits: []ration.Limit{ration.Per(units, century)}}
 		d, err := st.under(t, checks, policy).Peek(ctx, "other")
 		require.NoError(t, err)

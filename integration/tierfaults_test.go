@@ -126,7 +126,7 @@ func (f beforeLease) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 func TestB27LostLeaseIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	const units, window = 100, 2 * time.Second
-	eachLeasing(t, func(t *testing.T, st strategy) {
+	eachOf(t, leased, func(t *testing.T, st strategy) {
 		t.Parallel()
 		srv := redistest.Start(t)
 		p := newProxy(t, srv.Addr())
@@ -162,7 +162,7 @@ func TestB27LostLeaseIsChargedOnce(t *testing.T) {
 // next block, not by Close.
 func TestB128LostGiveBackIsMadeOnce(t *testing.T) {
 	t.Parallel()
-	eachLeasing(t, func(t *testing.T, st strategy) {
+	eachOf(t, leased, func(t *testing.T, st strategy) {
 		t.Parallel()
 		srv := redistest.Start(t)
 		p := newProxy(t, srv.Addr())
@@ -191,7 +191,7 @@ func TestB128LostGiveBackIsMadeOnce(t *testing.T) {
 // never more than what was sent for and not given back for certain; no block is given back twice.
 func TestB27CutTiers(t *testing.T) {
 	t.Parallel()
-	eachLeasing(t, func(t *testing.T, st strategy) {
+	eachOf(t, leased, func(t *testing.T, st strategy) {
 		t.Parallel()
 		srv := redistest.Start(t)
 		p := newProxy(t, srv.Addr())

@@ -16,7 +16,7 @@ import (
 // B28 with a block in hand: on a frozen server calls go on as long as it lasts, and then cost their
 // budget, as do those for other subjects; 200 at once, too.
 func TestB28FrozenServerBehindABlock(t *testing.T) {
-	eachLeasing(t, func(t *testing.T, st strategy) {
+	eachOf(t, leased, func(t *testing.T, st strategy) {
 		const hold = 600 * time.Millisecond
 		srv := redistest.Start(t)
 		l := st.twoTier(t, client(t, srv.Addr()), lasting, alone(hold), ration.WithTimeout(budget))

@@ -25,7 +25,7 @@ func TestB88TiersStartWithoutRedis(t *testing.T) {
 	const longest = 200 * time.Millisecond
 	for mode, tier := range map[string][]ration.TierOption{"lease": {ration.WithHold(time.Second)}, "share": shared(0.5, 2)} {
 		t.Run(mode, func(t *testing.T) {
-			eachLeasing(t, func(t *testing.T, st strategy) {
+			eachOf(t, leased, func(t *testing.T, st strategy) {
 				srv := redistest.Start(t)
 				srv.Stop()
 				b := ration.WithBreaker(ration.Breaker{Cooldown: longest / 4, MaxCooldown: longest})
@@ -55,7 +55,7 @@ func TestB88TiersStartWithoutRedis(t *testing.T) {
 // breaker, which would open at the first failure, hears nothing of them.
 func TestB94HangingUpBehindABlock(t *testing.T) {
 	t.Parallel()
-	eachLeasing(t, func(t *testing.T, st strategy) {
+	eachOf(t, leased, func(t *testing.T, st strategy) {
 		t.Parallel()
 		srv := redistest.Start(t)
 		l := st.twoTier(t, client(t, srv.Addr()), lasting, alone(time.Second), ration.WithBreaker(ration.Breaker{Failures: 1}))

@@ -100,7 +100,7 @@ func (job task) run() error {
 		return err
 	}
 	var callers []*caller
-	for name, st := range leasing {
+	for name, st := range leased {
 		for mode, opts := range modes {
 			made, err := job.callers(store, name+"-"+mode, st, opts)
 			if err != nil {

@@ -25,6 +25,7 @@ var looks = map[string]struct {
 	throttle:  {color.RGBA{204, 121, 167, 255}, draw.TriangleGlyph{}, true},
 	fixed:     {color.RGBA{0, 114, 178, 255}, draw.CircleGlyph{}, false},
 	log:       {color.RGBA{213, 94, 0, 255}, draw.SquareGlyph{}, false},
+	compact:   {color.RGBA{146, 73, 0, 255}, draw.PlusGlyph{}, false},
 	buckets:   {color.RGBA{0, 158, 115, 255}, draw.TriangleGlyph{}, false},
 	alone:     {color.RGBA{86, 180, 233, 255}, draw.CrossGlyph{}, false},
 	leased:    {color.RGBA{230, 159, 0, 255}, draw.PyramidGlyph{}, false},

@@ -26,7 +26,7 @@ func sent(r *row) float64   { return r.commands }
 var goals = func() []goal {
 	hot, even, zipf, all := []string{"hot"}, []string{"even"}, []string{"zipf"}, []string{"hot", "even", "zipf"}
 	var list []goal
-	for _, name := range []string{fixed, log, buckets} {
+	for _, name := range []string{fixed, log, compact, buckets} {
 		list = append(list,
 			goal{"decisions/s, hot, 256 callers", hot, 256, name, speed, 25, true},
 			goal{"p99, hot, 256 callers", hot, 256, name, p99, 0.25, false},
@@ -36,6 +36,7 @@ var goals = func() []goal {
 	return append(list,
 		goal{"decisions/s, even, 256 callers", even, 256, fixed, speed, 4, true},
 		goal{"decisions/s, even, 256 callers", even, 256, log, speed, 2.5, true},
+		goal{"decisions/s, even, 256 callers", even, 256, compact, speed, 2.5, true},
 		goal{"decisions/s, even, 256 callers", even, 256, buckets, speed, 2.5, true},
 		goal{"decisions/s, zipf, 256 callers", zipf, 256, fixed, speed, 6, true},
 		goal{"decisions/s, hot, 256 callers", hot, 256, leased, speed, 100, true},

@@ -26,6 +26,7 @@ const (
 	throttle  = "throttled"
 	fixed     = "ration fixed"
 	log       = "ration log"
+	compact   = "ration compact"
 	buckets   = "ration buckets"
 	alone     = "ration alone"
 	leased    = "ration lease"
@@ -133,6 +134,7 @@ func entries(rdb *redis.Client) ([]*entry, error) {
 	}{
 		{fixed, ration.NewFixedWindow, ration.PerMinute(units), nil},
 		{log, ration.NewSlidingLog, ration.PerSecond(units), nil},
+		{compact, ration.NewCompactLog, ration.PerSecond(units), nil},
 		{buckets, ration.NewSlidingBuckets, ration.PerMinute(units), nil},
 		{alone, ration.NewFixedWindow, ration.PerMinute(units), []ration.Option{ration.WithoutBatching()}},
 	} {

@@ -14,7 +14,7 @@ medians of each round's ratio. The limits admit every call under hot, even and z
 process's, per decision; the subjects and the room for the latencies are made beforehand. Server time is what Redis
 counts for a limiter's commands, the network left out, per decision, like the commands. The subjects are drawn at
 random from 10,000: hot is always the same one, even all equally often, zipf with exponent 1.1. Windows are a minute,
-ration log's a second. ration alone is the fixed window WithoutBatching, ration lease and ration share are the two tiers over the
+ration log's and ration compact's a second. ration alone is the fixed window WithoutBatching, ration lease and ration share are the two tiers over the
 fixed window; ration's timeout is 10 s. Under refused no call is admitted, for one subject whose limit of 1 a day is used up. Under
 outage nothing listens where Redis should be, and ration's failure rules decide.
 `

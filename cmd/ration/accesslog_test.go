@@ -38,13 +38,13 @@ func readPlainly(t *testing.T) []plainRequest {
 }
 
 // counts gives how many of the requests that were let in count at now.
-type counts func(admitted []int64, now, window int64) int64
+type counts func(admitted []int64, now int64, l plainLimit) int64
 
 // number counts those for which still says so.
 func number(still func(then, now, window int64) bool) counts {
-	return func(admitted []int64, now, window int64) (used int64) {
+	return func(admitted []int64, now int64, l plainLimit) (used int64) {
 		for _, then := range admitted {
-			if still(then, now, window) {
+			if still(then, now, l.window) {
 				used++
 			}
 		}
@@ -57,15 +57,24 @@ func plainly(slots int64) map[string]counts {
 	this := func(then, now, window int64) bool { return then/window == now/window }
 	before := func(then, now, window int64) bool { return then/window == now/window-1 }
 	return map[string]counts{
-		"fixed": number(this),
-		"log":   number(func(then, now, window int64) bool { return then > now-window }),
+		"fixed":   number(this),
+		"log":     number(func(then, now, window int64) bool { return then > now-window }),
+		"compact": number(func(then, now, window int64) bool { return then > now-window }),
 		"buckets": number(func(then, now, window int64) bool {
 			width := (window + slots - 1) / slots
 			return now/width-then/width <= slots
 		}),
-		"counter": func(admitted []int64, now, window int64) int64 {
-			weighted := number(before)(admitted, now, window) * (window - now%window)
-			return number(this)(admitted, now, window) + (weighted+window-1)/window
+		"counter": func(admitted []int64, now int64, l plainLimit) int64 {
+			weighted := number(before)(admitted, now, l) * (l.window - now%l.window)
+			return number(this)(admitted, now, l) + (weighted+l.window-1)/l.window
+		},
+		"token": func(admitted []int64, now int64, l plainLimit) int64 {
+			out, last := int64(0), int64(0) // of a token, window parts
+			for _, then := range append(slices.Clone(admitted), now) {
+				out, last = max(0, out-(then-last)*l.units), then
+				out += l.window
+			}
+			return (out - 1) / l.window // without the one at now, rounded up
 		},
 	}
 }
@@ -81,7 +90,7 @@ func countPlainly(all []plainRequest, limits []plainLimit, used counts) (refused
 	for _, r := range all {
 		allowed := true
 		for _, l := range limits {
-			allowed = allowed && used(admitted[r.key], r.at, l.window) < l.units
+			allowed = allowed && used(admitted[r.key], r.at, l) < l.units
 		}
 		if allowed {
 			admitted[r.key] = append(admitted[r.key], r.at)

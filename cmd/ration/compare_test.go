@@ -21,11 +21,11 @@ func TestCompare(t *testing.T) {
 	code, stdout, _ := command(t, string(log), "-limit", "10/1m", "-strategy", "all", "-compare", "log")
 	require.Equal(t, exitOK, code)
 	require.Contains(t, stdout, `
-admitted, also by log                12      12       12       12
-admitted, but not by log             10       0        0        0
-refused, also by log                  0      10       10       10
-refused, but not by log               0       0        0        0
-verdicts that differ            45.455%  0.000%   0.000%   0.000%
+admitted, also by log                12      12       12       12       12      12
+admitted, but not by log             10       0        0        0        0       0
+refused, also by log                  0      10       10       10       10      10
+refused, but not by log               0       0        0        0        0       0
+verdicts that differ            45.455%  0.000%   0.000%   0.000%   0.000%  0.000%
 `)
 	sums := summaries(t, string(log), "-limit", "10/1m", "-strategy", "log", "-compare", "fixed")
 	require.Equal(t, &compareTotals{Strategy: "fixed", Both: 12, OnlyOther: 10}, sums[0].Compare)
@@ -60,6 +60,35 @@ func TestSiteLogAgainstTheExactLog(t *testing.T) {
 		require.Equal(t, sum.Requests, sum.Compare.Both+sum.Compare.Neither+sum.Compare.OnlyThis+sum.Compare.OnlyOther)
 		require.Equal(t, sum.Admitted, sum.Compare.Both+sum.Compare.OnlyThis)
 	}
+}
+
+// A shadow lets all pass, and tells what the limit would have refused, and whom.
+func TestShadow(t *testing.T) {
+	log, err := os.ReadFile("testdata/burst.log")
+	require.NoError(t, err)
+	code, stdout, _ := command(t, string(log), "-limit", "10/1m", "-strategy", "all", "-shadow")
+	require.Equal(t, exitOK, code)
+	require.Regexp(t, `(?m)^admitted +22 +22 +22 +22 +22 +22$`, stdout)
+	require.Regexp(t, `(?m)^refused +0 +0 +0 +0 +0 +0$`, stdout)
+	require.Regexp(t, `(?m)^let through by the shadow +0 +10 +10 +10 +10 +10$`, stdout)
+	require.Regexp(t, `(?m)^192\.0\.2\.1 +20 +0 +10 +10 +10 +10 +10$`, stdout)
+	sums := summaries(t, string(log), "-limit", "10/1m", "-shadow", "-compare", "fixed")
+	require.Equal(t, 22, sums[0].Admitted)
+	require.Equal(t, 10, sums[0].Shadowed)
+	require.Equal(t, &compareTotals{Strategy: "fixed", Both: 12, OnlyOther: 10}, sums[0].Compare)
+}
+
+// A burst is the token bucket's; the others count the same Units without one.
+func TestBurstOfTheBucket(t *testing.T) {
+	log := ""
+	for range 9 {
+		log += `{"time": 60, "key": "a"}` + "\n"
+	}
+	for i, want := range []int{5, 5, 5, 5, 5, 8} {
+		require.Equal(t, want, summaries(t, log, "-limit", "5/10s+8", "-strategy", "all")[i].Admitted, i)
+	}
+	sums := summaries(t, log, "-limit", "5/10s+8", "-strategy", "token", "-compare", "log")
+	require.Equal(t, &compareTotals{Strategy: "log", Both: 5, Neither: 1, OnlyThis: 3}, sums[0].Compare)
 }
 
 // What simulate says would be refused is what ration.NewShadow would report.

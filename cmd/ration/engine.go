@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,19 +32,24 @@ func (s *settings) replay(ctx context.Context, st strategy, t *traffic, o ration
 	defer server.Close()
 	rdb := server.Client(func(o *redis.Options) { o.ReadTimeout = budget })
 	defer rdb.Close()
-	limiter, store, err := open(rdb, "ration", st, s.policy)
+	limiter, store, err := open(rdb, "ration", st, s.policyOf(st))
 	if err != nil {
 		return err
 	}
 	defer store.Close()
 	if s.other != nil {
 		// Under another prefix: a strategy may be compared with itself.
-		other, store, err := open(rdb, "compare", *s.other, s.policy)
+		other, store, err := open(rdb, "compare", *s.other, s.policyOf(*s.other))
 		if err != nil {
 			return err
 		}
 		defer store.Close()
 		if limiter, err = ration.NewCompare(limiter, other, ration.WithObserver(o)); err != nil {
+			return err
+		}
+	}
+	if s.shadow {
+		if limiter, err = ration.NewShadow(limiter, ration.WithObserver(o)); err != nil {
 			return err
 		}
 	}
@@ -60,6 +66,18 @@ func (s *settings) replay(ctx context.Context, st strategy, t *traffic, o ration
 	return nil
 }
 
+// policyOf is the policy without what only the token bucket has, where it's compared to others.
+func (s *settings) policyOf(st strategy) ration.Policy {
+	p := s.policy
+	if st.name != "token" && (len(s.strategies) > 1 || s.other != nil) {
+		p.Limits = slices.Clone(p.Limits)
+		for i := range p.Limits {
+			p.Limits[i].Burst = 0
+		}
+	}
+	return p
+}
+
 // open makes a limiter on a store of its own.
 func open(rdb *redis.Client, prefix string, st strategy, p ration.Policy) (ration.Limiter, *ration.Store, error) {
 	store, err := ration.Open(rdb, ration.WithTimeout(budget), ration.WithPrefix(prefix))
@@ -67,5 +85,9 @@ func open(rdb *redis.Client, prefix string, st strategy, p ration.Policy) (ratio
 		return nil, nil, err
 	}
 	limiter, err := st.open(store, p)
-	return limiter, store, err
+	if err != nil {
+		store.Close()
+		return nil, nil, err
+	}
+	return limiter, store, nil
 }

@@ -28,6 +28,7 @@ type summary struct {
 	RefusedSubjects int            `json:"refused_subjects"`
 	Worst           []worstSummary `json:"worst"`
 	Compare         *compareTotals `json:"compare,omitempty"`
+	Shadowed        int            `json:"let_through_by_the_shadow,omitempty"`
 	Unreadable      int            `json:"unreadable"`
 	First           *string        `json:"first"` // null: no request
 	Last            *string        `json:"last"`
@@ -92,6 +93,7 @@ func summarize(s *settings, t *traffic, y *tally) summary {
 		Worst:           []worstSummary{},
 		Unreadable:      t.unreadable,
 		Compare:         y.compared(),
+		Shadowed:        y.spared,
 	}
 	for _, l := range s.policy.Limits {
 		sum.Limits = append(sum.Limits, limitSummary{Name: l.String(), Units: l.Units, Window: l.Window.Microseconds()})
@@ -114,7 +116,7 @@ func printText(w io.Writer, s *settings, t *traffic, tallies []*tally) error {
 		fmt.Fprintf(&out, "log from %s to %s\n", clock(t.requests[0].micros), clock(t.requests[last].micros))
 	}
 	out.WriteByte('\n')
-	writeTable(&out, totals(t, tallies))
+	writeTable(&out, s.totals(t, tallies))
 	out.WriteByte('\n')
 	if places := worst(t, tallies); len(places) > 0 {
 		writeTable(&out, worstRows(t, tallies, places))
@@ -134,7 +136,7 @@ func limitsText(limits []ration.Limit) string {
 }
 
 // totals are the rows of the upper table, a column a strategy.
-func totals(t *traffic, tallies []*tally) [][]string {
+func (s *settings) totals(t *traffic, tallies []*tally) [][]string {
 	rows := [][]string{{"strategy"}}
 	for _, y := range tallies {
 		rows[0] = append(rows[0], y.strategy)
@@ -152,6 +154,9 @@ func totals(t *traffic, tallies []*tally) [][]string {
 	if t.hasCosts() {
 		add("units admitted", func(y *tally) int64 { return y.unitsAdmitted })
 		add("units refused", func(y *tally) int64 { return y.unitsRefused })
+	}
+	if s.shadow {
+		add("let through by the shadow", func(y *tally) int64 { return int64(y.spared) })
 	}
 	add("subjects", func(*tally) int64 { return int64(len(t.keys)) })
 	add("subjects refused at least once", func(y *tally) int64 { return int64(y.refusedSubjects()) })

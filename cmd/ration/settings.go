@@ -31,7 +31,9 @@ var strategies = []strategy{
 	{"fixed", ration.NewFixedWindow},
 	{"log", ration.NewSlidingLog},
 	{"buckets", ration.NewSlidingBuckets},
+	{"compact", ration.NewCompactLog},
 	{"counter", ration.NewSlidingCounter},
+	{"token", ration.NewTokenBucket},
 }
 
 func strategiesOf(name string) ([]strategy, error) {
@@ -43,7 +45,7 @@ func strategiesOf(name string) ([]strategy, error) {
 			return []strategy{st}, nil
 		}
 	}
-	return nil, usagef("unknown strategy %q: fixed, log, buckets, counter or all", name)
+	return nil, usagef("unknown strategy %q: fixed, log, buckets, compact, counter, token or all", name)
 }
 
 // settings are what the flags and the policy file say.
@@ -51,6 +53,7 @@ type settings struct {
 	policy     ration.Policy
 	strategies []strategy
 	other      *strategy // of -compare, nil if there is none
+	shadow     bool
 	parser     reqlog.Parser
 	input      string // "" is standard input
 	decisions  string // "" is nowhere
@@ -114,6 +117,7 @@ func (s *settings) parseFlags(args []string) (rawFlags, error) {
 	fs.StringVar(&raw.by, "by", "address", "")
 	fs.StringVar(&raw.policy, "policy", "", "")
 	fs.StringVar(&raw.format, "format", "auto", "")
+	fs.BoolVar(&s.shadow, "shadow", false, "")
 	fs.BoolVar(&s.strict, "strict", false, "")
 	fs.BoolVar(&s.json, "json", false, "")
 	fs.StringVar(&s.decisions, "decisions", "", "")
@@ -160,7 +164,7 @@ func (s *settings) merge(raw rawFlags, file policyFile) error {
 	if raw.set["compare"] {
 		other, err := strategiesOf(raw.compare)
 		if err != nil || len(other) != 1 {
-			return usagef("-compare needs one strategy: fixed, log, buckets or counter, not %q", raw.compare)
+			return usagef("-compare needs one strategy: fixed, log, buckets, compact, counter or token, not %q", raw.compare)
 		}
 		s.other = &other[0]
 	}
@@ -183,7 +187,7 @@ func (s *settings) validate() error {
 		return err
 	}
 	for _, st := range s.strategies {
-		if _, err := st.open(store, s.policy); err != nil {
+		if _, err := st.open(store, s.policyOf(st)); err != nil {
 			return usageError{err}
 		}
 	}

@@ -48,7 +48,7 @@ func TestMistakesAreOneLine(t *testing.T) {
 		{"simulate -limit 9007199254740993/1s", exitUsage, "Units 9007199254740993"},
 		{"simulate -limit 1/1m -limit 2/60s", exitUsage, "the same Window"},
 		{"simulate -limit 1/s -strategy best", exitUsage, `unknown strategy "best"`},
-		{"simulate -limit 1/s -compare best", exitUsage, `-compare needs one strategy: fixed, log, buckets or counter, not "best"`},
+		{"simulate -limit 1/s -compare best", exitUsage, `-compare needs one strategy: fixed, log, buckets, compact, counter or token, not "best"`},
 		{"simulate -limit 1/s -compare all", exitUsage, "-compare needs one strategy"},
 		{"simulate -limit 1/s -compare=", exitUsage, "-compare needs one strategy"},
 		{"simulate -limit 1/s -slots 1001", exitUsage, "Slots 1001"},
@@ -135,7 +135,7 @@ func TestPolicyFile(t *testing.T) {
 		{Name: "hourly", Units: 100, Window: time.Hour},
 		ration.Per(1000, 7*24*time.Hour),
 	}}, s.policy)
-	require.Len(t, s.strategies, 4)
+	require.Len(t, s.strategies, 6)
 	require.Equal(t, reqlog.By{"address", "path"}, s.parser.By)
 
 	s, err = settingsOf(t, "limits: [10/1m, 100/1h]\nby: user\n")

@@ -24,10 +24,12 @@ Requests are taken in the order of their times, equal times in that of the file.
 
 The policy:
   -limit UNITS/WINDOW  10/1m, 3/7s, 100/d or 5/1d12h; repeat it for several that
-                       must all hold
-  -strategy NAME       fixed, log, buckets, counter, or all to compare them (default log)
+                       must all hold; 10/1m+20 is a token bucket with a burst of 20
+  -strategy NAME       fixed, log, buckets, compact, counter, token, or all to compare them
+                       (default log)
   -compare NAME        a second strategy that gets the same requests: how often the
                        verdicts differ from its, and which way
+  -shadow              refuse nothing (ration.NewShadow), count what would be refused
   -slots N             slots a window of the buckets is cut into (default 20)
   -by FIELDS           what makes a subject, with commas between: address, user,
                        method, path (without its query), protocol, status,

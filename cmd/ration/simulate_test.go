@@ -87,8 +87,8 @@ func TestJSONSummary(t *testing.T) {
 		`"unreadable":1,"first":"2015-05-17T10:00:00Z","last":"2015-05-17T10:02:00Z"}`+"\n", stdout)
 
 	sums := summaries(t, string(log), "-limit", "10/1m", "-strategy", "all")
-	require.Len(t, sums, 4)
-	for i, name := range []string{"fixed", "log", "buckets", "counter"} {
+	require.Len(t, sums, 6)
+	for i, name := range []string{"fixed", "log", "buckets", "compact", "counter", "token"} {
 		require.Equal(t, name, sums[i].Strategy)
 	}
 }
@@ -97,7 +97,7 @@ func TestNothingToDo(t *testing.T) {
 	code, stdout, stderr := command(t, "", "-limit", "1/s", "-strategy", "all", "-json")
 	require.Equal(t, exitOK, code)
 	require.Empty(t, stderr)
-	require.Equal(t, 4, strings.Count(stdout, `"requests":0,"admitted":0,"refused":0,`))
+	require.Equal(t, 6, strings.Count(stdout, `"requests":0,"admitted":0,"refused":0,`))
 	require.Contains(t, stdout, `"worst":[],"unreadable":0,"first":null,"last":null}`)
 	code, stdout, _ = command(t, "\n\n", "-limit", "1/s")
 	require.Equal(t, exitOK, code)
@@ -166,9 +166,9 @@ func TestDecisions(t *testing.T) {
 	require.Regexp(t, `(?m)^units refused +6$`, stdout)
 
 	all := decisions(t, log, "-limit", "3/10s", "-strategy", "all")
-	require.Len(t, all, 16)
+	require.Len(t, all, 24)
 	require.Equal(t, "fixed", all[0].Strategy)
-	require.Equal(t, "counter", all[15].Strategy)
+	require.Equal(t, "token", all[23].Strategy)
 }
 
 func TestUnreadableLines(t *testing.T) {

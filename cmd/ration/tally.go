@@ -21,12 +21,17 @@ type tally struct {
 	unitsAdmitted, unitsRefused int64
 	subjects                    []subject // by place in traffic.keys
 
+	spared int // let through by a shadow
+
 	other *strategy // nil: none
 	kinds map[ration.CompareKind]int
 }
 
 // Compared counts the kind.
 func (y *tally) Compared(e ration.CompareEvent) { y.kinds[e.Kind()]++ }
+
+// Shadowed counts a request that was refused and let through all the same.
+func (y *tally) Shadowed(ration.ShadowEvent) { y.spared++ }
 
 // differing is the share of requests with two verdicts, in percent.
 func (y *tally) differing() float64 {
@@ -44,6 +49,9 @@ func newTally(strategy string, subjects int) *tally {
 func (y *tally) add(r *request, d ration.Decision) {
 	s := &y.subjects[r.key]
 	s.requests++
+	if d.Shadowed {
+		s.refused++ // it would have been
+	}
 	if d.Allowed {
 		y.admitted++
 		y.unitsAdmitted = addUnits(y.unitsAdmitted, r.n)
