@@ -110,7 +110,7 @@ func TestB21RefusedLimitChargesNoOther(t *testing.T) {
 		tl.at(0.06)
 		tl.letters("D")
 		// When the second's ten are gone, and gone again.
-		gone := map[string][2]float64{"fixed": {1, 2.2}, "log": {1, 2.2}, "buckets": {1.05, 2.2}, "counter": {2, 4}, "token": {1, 2.2}}[strategy]
+		gone := map[string][2]float64{"fixed": {1, 2.2}, "log": {1, 2.2}, "buckets": {1.05, 2.2}, "counter": {2, 4}, "compact": {1, 2.2}, "token": {1, 2.2}}[strategy]
 		tl.at(gone[0])
 		tl.letters("AAAAAAAAAA")
 		tl.at(gone[1])
@@ -120,7 +120,7 @@ func TestB21RefusedLimitChargesNoOther(t *testing.T) {
 		switch strategy {
 		case "token": // 19 4/15 are out, and a third comes back a second
 			require.Equal(t, seconds(0.8), d.RetryAfter)
-		case "fixed", "log":
+		case "fixed", "log", "compact":
 			require.Equal(t, seconds(57.8), d.RetryAfter)
 		case "counter": // three seconds into the next minute 19 of the 20 count
 			require.Equal(t, seconds(59), d.RetryAfter)

@@ -27,11 +27,11 @@ var (
 	fixedScript   = joinScript("prelude", "fixed_fast", "common", "fixed", "driver")
 	logScript     = joinScript("prelude", "common", "members", "zset", "driver").withName()
 	bucketsScript = joinScript("prelude", "common", "buckets", "driver")
-	compactScript = joinScript("prelude", "compact_fast", "common", "compact", "driver")
+	compactScript = joinScript("prelude", "compact_const", "compact_fast", "common", "compact", "driver")
 	counterScript = joinScript("prelude", "common", "muldiv", "counter", "driver")
 	tokenScript   = joinScript("prelude", "common", "muldiv", "token", "driver").withRate()
 	colorScript   = joinScript("prelude", "common", "muldiv", "token", "colors", "driver").withRate()
-	combineScript = joinScript("prelude", "common", "muldiv", "members", "kinds:fixed,zset,buckets,token,counter,compact", "combined", "driver").
+	combineScript = joinScript("prelude", "common", "muldiv", "members", "compact_const", "kinds:fixed,zset,buckets,token,counter,compact", "combined", "driver").
 			withName().withKind()
 	beatScript   = joinScript("prelude", "heartbeat")
 	permitScript = joinScript("prelude", "common", "members", "concurrency")

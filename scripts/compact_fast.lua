@@ -3,9 +3,6 @@
 -- together and taken apart where they are needed. The first that is out of the ordinary,
 -- and all after it, go on to compact.lua, which describes the value.
 
-local HEAD, SMALL, LARGE, ZERO = 43, 32, 10000000, '\0\0\0\0\0\0\0'
-local byte, char, sub, format = string.byte, string.char, string.sub, string.format
-
 -- Below LARGE units, and so records, three bytes are enough for a count.
 local units, width
 
