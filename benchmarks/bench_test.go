@@ -58,11 +58,7 @@ func must[T any](v T, err error) T {
 func contenders(rdb *redis.Client) []*contender {
 	store := must(ration.Open(rdb, ration.WithTimeout(10*time.Second)))
 	of := func(newLimiter func(*ration.Store, ration.Policy) (ration.Limiter, error), window time.Duration) func(string) error {
-		l := must(newLimiter(store, ration.Policy{Name: "bench", Limits: []ration.Limit{ration.Per(1_000_000_000, window)}}))
-		return func(subject string) error {
-			_, err := l.Allow(ctx, subject)
-			return err
-		}
+		return allows(must(newLimiter(store, ration.Policy{Name: "bench", Limits: []ration.Limit{ration.Per(1_000_000_000, window)}})))
 	}
 	rival := redis_rate.NewLimiter(rdb)
 	empty := redis.NewScript("return 1")
@@ -76,6 +72,12 @@ func contenders(rdb *redis.Client) []*contender {
 		{name: "sliding log", decide: of(ration.NewSlidingLog, time.Second)},
 		{name: "compact log", decide: of(ration.NewCompactLog, time.Second)},
 		{name: "sliding buckets", decide: of(ration.NewSlidingBuckets, time.Minute)},
+		{name: "token bucket", decide: of(ration.NewTokenBucket, time.Minute)},
+		{name: "three colours", decide: allows(must(ration.NewThreeColor(store, ration.ThreeColor{Name: "colors", Committed: ration.PerMinute(1_000_000_000)})))},
+		{name: "token bucket and fixed window", decide: allows(must(ration.Combine(
+			must(ration.NewTokenBucket(store, ration.Policy{Name: "a", Limits: []ration.Limit{ration.PerSecond(1_000_000_000)}})),
+			must(ration.NewFixedWindow(store, ration.Policy{Name: "b", Limits: []ration.Limit{ration.PerDay(1_000_000_000)}})),
+		)))},
 		{name: "sliding counter", decide: of(ration.NewSlidingCounter, time.Minute)},
 		{name: "a permit, got and released", decide: func(subject string) error {
 			p, _, err := jobs.Acquire(ctx, subject, 1)
@@ -83,6 +85,13 @@ func contenders(rdb *redis.Client) []*contender {
 			return err
 		}},
 		{name: "(empty script)", decide: func(subject string) error { return empty.Run(ctx, rdb, []string{subject}).Err() }},
+	}
+}
+
+func allows(l ration.Limiter) func(string) error {
+	return func(subject string) error {
+		_, err := l.Allow(ctx, subject)
+		return err
 	}
 }
 
@@ -193,6 +202,8 @@ func TestMemory(t *testing.T) {
 	buckets := must(ration.NewSlidingBuckets(store, policy))
 	row("sliding buckets", "one of 20 slots", buckets, "user-6", 1, 1, 0)
 	row("sliding buckets", "all of 20 slots", buckets, "user-7", 21, 1, 3*time.Second)
+	row("token bucket", "1 unit", must(ration.NewTokenBucket(store, policy)), "user-10", 1, 1, 0)
+	row("token bucket", "after some charges", must(ration.NewTokenBucket(store, policy)), "user-11", 5, 7, time.Microsecond)
 	counter := must(ration.NewSlidingCounter(store, policy))
 	row("sliding counter", "1 unit", counter, "user-8", 1, 1, 0)
 	row("sliding counter", "500,000 units in each of two windows", counter, "user-9", 2, 500_000, time.Minute)
