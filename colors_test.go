@@ -92,18 +92,7 @@ func playColors(t *rapid.T, b backend, store *ration.Store) {
 		t.Fatal(err)
 	}
 	m := model.NewColors(b.Now().UnixMicro(), p)
-	same := func(d ration.Decision, r ration.Request, color ration.Color, granted int64) {
-		committed, excess := m.Left()
-		retry := time.Duration(0)
-		if !d.Allowed {
-			retry = m.RetryAfter(max(1, r.N))
-		}
-		if d.Color != color || d.Granted != granted || d.Remaining != committed+excess || d.Limits[0].Remaining != committed ||
-			d.RetryAfter != retry || d.ResetAfter != m.ResetAfter() || d.Source != ration.Redis {
-			t.Fatalf("%v under %+v: got %+v, want %v, %d granted, %d and %d left, retry %v, reset %v",
-				r, p, d, color, granted, committed, excess, retry, m.ResetAfter())
-		}
-	}
+	same := func(d ration.Decision, r ration.Request, color ration.Color, granted int64) { sameColor(t, m, d, r, color, granted) }
 	t.Repeat(map[string]func(*rapid.T){
 		"call": func(t *rapid.T) {
 			r := ration.Request{Op: ration.OpAllow, Key: "u", N: rapid.Int64Range(1, 14).Draw(t, "n")}
@@ -137,6 +126,20 @@ func playColors(t *rapid.T, b backend, store *ration.Store) {
 			m.Move(b.Now().UnixMicro())
 		},
 	})
+}
+
+// sameColor holds an answer against the marker.
+func sameColor(t *rapid.T, m *model.Colors, d ration.Decision, r ration.Request, color ration.Color, granted int64) {
+	committed, excess := m.Left()
+	retry := time.Duration(0)
+	if !d.Allowed {
+		retry = m.RetryAfter(max(1, r.N))
+	}
+	if d.Color != color || d.Granted != granted || d.Remaining != committed+excess || d.Limits[0].Remaining != committed ||
+		d.RetryAfter != retry || d.ResetAfter != m.ResetAfter() || d.Source != ration.Redis {
+		t.Fatalf("%v: got %+v, want %v, %d granted, %d and %d left, retry %v, reset %v",
+			r, d, color, granted, committed, excess, retry, m.ResetAfter())
+	}
 }
 
 func TestThreeColorMistakesAndFailures(t *testing.T) {
