@@ -92,7 +92,9 @@ func playColors(t *rapid.T, b backend, store *ration.Store) {
 		t.Fatal(err)
 	}
 	m := model.NewColors(b.Now().UnixMicro(), p)
-	same := func(d ration.Decision, r ration.Request, color ration.Color, granted int64) { sameColor(t, m, d, r, color, granted) }
+	same := func(d ration.Decision, r ration.Request, color ration.Color, granted int64) {
+		sameColor(t, m, d, r, color, granted)
+	}
 	t.Repeat(map[string]func(*rapid.T){
 		"call": func(t *rapid.T) {
 			r := ration.Request{Op: ration.OpAllow, Key: "u", N: rapid.Int64Range(1, 14).Draw(t, "n")}
