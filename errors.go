@@ -21,7 +21,7 @@ var (
 	ErrInvalidCost = errors.New("ration: invalid cost")
 	// ErrInvalidOption is an option with a value out of its range.
 	ErrInvalidOption = errors.New("ration: invalid option")
-	// ErrInvalidClient is a nil client, a nil store, or a nil limiter.
+	// ErrInvalidClient is a nil client, store or limiter, or a limiter of a kind that a constructor doesn't take.
 	ErrInvalidClient = errors.New("ration: invalid client")
 	// ErrInvalidRequest is a Request with an unknown Op.
 	ErrInvalidRequest = errors.New("ration: invalid request")

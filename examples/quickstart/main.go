@@ -1,5 +1,5 @@
-// Quickstart: three instances of a service share one limit, and each strategy
-// meets the boundary burst, a full budget just before a window's turn and
+// Quickstart: three instances of a service share one limit, and three strategies
+// meet the boundary burst, a full budget just before a window's turn and
 // another just after.
 //
 //	go run ./examples/quickstart                          # an embedded miniredis
