@@ -3,6 +3,7 @@ package ration_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,7 +41,7 @@ func TestB48RemainingIsTheNextDecision(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	r := rationtest.NewRedis(t)
 	store := r.Store()
-	const histories = 2500 // of each of four kinds
+	const histories = 1500 // of each of seven kinds
 	limiters := map[string]func(ration.Policy) (ration.Limiter, error){
 		"ring": func(p ration.Policy) (ration.Limiter, error) { return ration.NewLocal(p, ration.WithClock(r.Now)) },
 	}
@@ -72,6 +73,38 @@ func TestB48RemainingIsTheNextDecision(t *testing.T) {
 			}
 		})
 	}
+}
+
+// With two tiers too, where the next block may be on its way at any time: what remains is never overstated. It may be
+// understated, as Redis is asked what it has only now and then.
+func TestB48RemainingOfTwoTiers(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	inBubble(t, func(w *world) {
+		store := w.store(ration.WithTimeout(time.Minute))
+		sources := map[ration.Source]int{}
+		for i := range 600 {
+			strategy := strings.Fields(leased)[i%3]
+			p := ration.Policy{Name: fmt.Sprintf("p%d", i), Slots: 1 + rng.IntN(3), Limits: []ration.Limit{
+				ration.Per(20+rng.Int64N(60), time.Duration(100+rng.Int64N(2000))*time.Millisecond),
+			}}
+			l, err := ration.NewTwoTier(w.of(strategy, store, p), ration.WithInstances(1), ration.WithHold(10*time.Millisecond))
+			require.NoError(t, err)
+			var d ration.Decision
+			for range 10 + rng.IntN(30) {
+				pass(time.Duration(rng.Int64N(2000)) * time.Microsecond)
+				d = must(l.AllowN(ctx, "u", 1+rng.Int64N(2)))
+				sources[d.Source]++
+			}
+			for n := range d.Remaining {
+				d := must(l.Allow(ctx, "u"))
+				require.True(t, d.Allowed, "%s: call %d", strategy, n)
+				sources[d.Source]++
+			}
+		}
+		require.Greater(t, sources[ration.Lease], 1000, sources)
+	})
 }
 
 func TestB50PollersAtFixedIntervals(t *testing.T) {
@@ -196,12 +229,16 @@ func TestB59ResetClearsAllKeys(t *testing.T) {
 			tl.at(float64(s) * 7)
 			tl.letters("A")
 		}
+		if strategy == "token" {
+			tl.letters("AA") // two have come back in 28 s
+		}
 		tl.letters("D")
 		require.NoError(t, tl.l.Reset(ctx, "u"))
 		require.Len(t, tl.keys(), neighbours)
 		tl.letters("AAAAAD")
 		d, err := tl.l.Peek(ctx, "neighbour")
 		require.NoError(t, err)
-		require.EqualValues(t, 2, d.Remaining)
+		want := map[string]int64{"token": 4}[strategy] // two of three have come back, and a part
+		require.Equal(t, max(2, want), d.Remaining)
 	})
 }
