@@ -274,8 +274,8 @@ func (t *leaseTier) giveUnits(key string, b *block, unused int64) error {
 	back, err := t.global.giveBack(context.Background(), key, b.bound, unused, b.end)
 	if err != nil {
 		back = 0
-	} else if t.global.denied != nil {
-		t.global.denied.clear(key)
+	} else {
+		t.global.store.forgive(key)
 	}
 	t.event(LeaseEvent{Policy: t.global.policy.Name, Unused: unused, Lost: unused - back})
 	return err

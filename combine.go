@@ -27,7 +27,7 @@ func Combine(limiters ...Limiter) (Limiter, error) {
 	l := &redisLimiter{strategy: strategy{script: combineScript}}
 	l.LimiterFunc = l.do
 	var names, codes []string
-	dynamic := false
+	var fixed []*redisLimiter
 	for _, one := range limiters {
 		part, ok := one.(*redisLimiter)
 		if !ok || nils.Is(one) || part.parts == nil && part.strategy.kind == 0 {
@@ -46,18 +46,20 @@ func Combine(limiters ...Limiter) (Limiter, error) {
 		for _, p := range all {
 			l.parts = append(l.parts, p)
 			names, codes = append(names, p.policy.Name), append(codes, p.code)
-			dynamic = dynamic || p.policy.LimitsFor != nil
+			if p.policy.LimitsFor == nil {
+				fixed = append(fixed, p)
+			}
 		}
 	}
 	l.policy.Name, l.code = strings.Join(names, "+"), strings.Join(codes, "+")
 	if len(l.parts) == 0 {
 		return nil, fmt.Errorf("%w: Combine of no limiters", ErrInvalidPolicy)
 	}
-	if !dynamic {
-		limits, bound, err := l.combine(context.Background(), "")
-		if err != nil {
-			return nil, err
-		}
+	limits, bound, err := (&redisLimiter{policy: l.policy, parts: fixed}).combine(context.Background(), "")
+	if err != nil {
+		return nil, err
+	}
+	if len(fixed) == len(l.parts) {
 		l.policy.Limits, l.fixed = limits, bound
 	}
 	l.denied = l.store.denials(l.policy.Name, l.code)

@@ -81,6 +81,14 @@ func (s *Store) denials(policy, code string) *denyCache {
 	return c.(*denyCache)
 }
 
+// forgive makes a subject's refusals void, of all policies: combined limiters have counts in common with others.
+func (s *Store) forgive(key string) {
+	s.caches.Range(func(_, c any) bool {
+		c.(*denyCache).clear(key)
+		return true
+	})
+}
+
 func (c *denyCache) shard(key string) *denyShard {
 	return &c.shards[maphash.String(c.seed, key)%uint64(len(c.shards))]
 }

@@ -188,10 +188,8 @@ func (t *leaseTier) refund(ctx context.Context, r Request, limits []Limit, bound
 			return nil
 		}
 	}
-	if t.global.denied != nil {
-		t.global.denied.clear(r.Key)
-		defer t.global.denied.clear(r.Key)
-	}
+	t.global.store.forgive(r.Key)
+	defer t.global.store.forgive(r.Key)
 	rest := r
 	rest.N -= back
 	err := t.global.shed(ctx, r.Key, limits, bound, rest.N, d)

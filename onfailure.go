@@ -107,7 +107,7 @@ func (l *redisLimiter) fail(r Request, limits []Limit, bound []boundLimit, cause
 		return cause
 	}
 	d.Degraded, d.Cause = true, cause
-	defer l.color(d)
+	defer l.color(r, limits, d)
 	switch rule {
 	case FailOpen:
 		d.open(r, limits)
@@ -118,13 +118,15 @@ func (l *redisLimiter) fail(r Request, limits []Limit, bound []boundLimit, cause
 }
 
 // color marks an answer under the committed bucket alone.
-func (l *redisLimiter) color(d *Decision) {
-	switch {
-	case l.strategy.script != colorScript:
-	case d.Allowed:
+func (l *redisLimiter) color(r Request, limits []Limit, d *Decision) {
+	if l.strategy.script != colorScript {
+		return
+	}
+	if d.Color = Red; d.Allowed {
 		d.Color = Green
-	default:
-		d.Color = Red
+	}
+	if d.RetryAfter == Never && limits[0].Units > 0 && (r.Op != OpAllow || r.N <= limits[1].size()-limits[0].size()) {
+		d.RetryAfter = l.askAgain(r.Key) // the excess bucket may take it when Redis is back
 	}
 }
 

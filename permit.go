@@ -30,7 +30,7 @@ type Permit struct {
 
 // Done gives a channel that is closed when the units are no longer surely held: the permit was released, or is
 // lost, because its lease couldn't be renewed for nearly TTL, because Redis doesn't know it any more, or because
-// the store was closed. See Lost for which.
+// the store was closed. One that has no lease, by FailOpen or FailLocal, is never lost. See Lost for which.
 func (p *Permit) Done() <-chan struct{} {
 	if p == nil {
 		closed := make(chan struct{})

@@ -191,8 +191,8 @@ func (l *redisLimiter) answerUnder(ctx context.Context, r Request, limits []Limi
 // askOrRemember is ask with the denied-key cache in front.
 func (l *redisLimiter) askOrRemember(ctx context.Context, r Request, limits []Limit, bound []boundLimit, d *Decision) error {
 	if r.Op == OpRefund || r.Op == OpReset {
-		l.denied.clear(r.Key)
-		defer l.denied.clear(r.Key) // what was refused before Redis heard of it
+		l.store.forgive(r.Key)
+		defer l.store.forgive(r.Key) // what was refused before Redis heard of it
 	}
 	refused, mark := l.denied.refuses(&r, bound, d)
 	if refused {

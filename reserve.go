@@ -19,13 +19,12 @@ type reservation struct {
 // waitTurn is Wait under token buckets. It's not done where Redis gave no answer and the failure
 // rule has one, or the policy has several limits.
 func (l *redisLimiter) waitTurn(ctx context.Context, r Request) (d Decision, done bool, err error) {
-	r, err = r.check(ctx)
-	if err != nil {
-		return d, true, err
+	if _, err := r.check(ctx); err != nil {
+		return d, false, nil // AllowN tells of it
 	}
 	limits, bound, err := l.limitsFor(ctx, r.Key)
 	if err != nil || len(limits) > 1 {
-		return d, err != nil, err
+		return d, false, nil
 	}
 	longest := MaxWindow
 	deadline, ends := ctx.Deadline()
@@ -33,12 +32,18 @@ func (l *redisLimiter) waitTurn(ctx context.Context, r Request) (d Decision, don
 		longest = time.Until(deadline)
 	}
 	began := l.store.since()
-	res, err := l.reserve(ctx, r, limits, bound, longest)
+	res, err := l.reserveOrLeave(ctx, r, limits, bound, longest)
+	if err != nil {
+		err = l.store.overdue(ctx, err, began)
+	}
 	if _, failed := err.(*backendError); failed && l.store.opts.onFailure != FailError {
-		return d, false, nil
+		err = l.fail(r, limits, bound, err, &d)
+		done = err != nil || d.Allowed || d.RetryAfter == Never || ctx.Err() != nil
+	} else {
+		d, done = res.d, true
 	}
 	late := res.pause > 0 && ends && time.Until(deadline) < res.pause // by the time the answer took
-	if d = res.d; late {
+	if late {
 		d = Decision{Limit: d.Limit, RetryAfter: res.pause, ResetAfter: d.ResetAfter, Source: d.Source}
 	}
 	if l.store.opts.observer != nil {
@@ -50,15 +55,51 @@ func (l *redisLimiter) waitTurn(ctx context.Context, r Request) (d Decision, don
 		d.ResetAfter = max(0, d.ResetAfter-res.pause)
 	}
 	if late {
-		// A failure costs the units of this one turn, which come back like all others.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.store.opts.timeout)
-		defer cancel()
-		_, _ = l.cancel(ctx, r.Key, bound, r.N, res.turn)
+		l.store.start(func() { l.leave(ctx, r, bound, res) })
 	}
 	if err != nil {
 		d = Decision{}
 	}
-	return d, true, err
+	return d, done, err
+}
+
+// reserveOrLeave is reserve that ends with ctx at once, and then gives back what comes of it.
+func (l *redisLimiter) reserveOrLeave(ctx context.Context, r Request, limits []Limit, bound []boundLimit, longest time.Duration) (reservation, error) {
+	if ctx.Done() == nil {
+		return l.reserve(ctx, r, limits, bound, longest)
+	}
+	type answer struct {
+		reservation
+		err error
+	}
+	answers := make(chan answer)
+	if !l.store.start(func() {
+		res, err := l.reserve(context.WithoutCancel(ctx), r, limits, bound, longest)
+		select {
+		case answers <- answer{res, err}:
+		case <-ctx.Done():
+			if res.pause > 0 {
+				l.leave(ctx, r, bound, res)
+			}
+		}
+	}) {
+		return reservation{}, ErrClosed
+	}
+	select {
+	case a := <-answers:
+		return a.reservation, a.err
+	case <-ctx.Done():
+		return reservation{}, ctx.Err()
+	}
+}
+
+// leave gives a turn back as well as it can: a failure costs the units of this one turn, which come
+// back like all others.
+func (l *redisLimiter) leave(ctx context.Context, r Request, bound []boundLimit, res reservation) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.store.opts.timeout)
+	defer cancel()
+	_, _ = l.cancel(ctx, r.Key, bound, r.N, res.turn)
+	l.store.forgive(r.Key)
 }
 
 // reserve charges units that fit within so long.

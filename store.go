@@ -37,7 +37,8 @@ type Store struct {
 	tallies  sync.Map  // policy to *tally, likewise
 
 	mu    sync.Mutex
-	tiers []func() // close the tiers that live on this store
+	tiers []func()       // close the tiers that live on this store
+	work  sync.WaitGroup // of start
 
 	closed atomic.Bool
 	ended  chan struct{} // closed when Close is done: who closes at the same time waits for it
@@ -102,9 +103,22 @@ func (s *Store) Close() error {
 		all.Go(end)
 	}
 	all.Wait()
+	s.work.Wait()
 	s.lanes.close()
 	close(s.ended)
 	return nil
+}
+
+// start runs f, which ends within a call's budget or two, on a goroutine that Close waits for. A
+// closed store doesn't.
+func (s *Store) start(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return false
+	}
+	s.work.Go(f)
+	return true
 }
 
 // adopt has Close end a tier.

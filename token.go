@@ -12,10 +12,10 @@ import "time"
 // in some Window; a Burst of 1 lets calls through at even distances only, and [Wait]
 // gives each waiter a turn of its own.
 //
-// New Units and a new Burst act at once, on the tokens that are out. Where a lower Burst finds more out than it
-// has, or waiters have reserved ahead, nothing is given back by Refund until so much has come back. RetryAfter is when
-// the call fits, ResetAfter when the bucket is full. A Burst that takes longer than MaxWindow to come back is
-// ErrInvalidPolicy.
+// New Units and a new Burst act at once, on the tokens that are out, which are all back no later than they would
+// have been under the numbers of their charge. While waiters have turns ahead ([Wait]) Refund gives nothing
+// back. RetryAfter is when the call fits, ResetAfter when the bucket is full. A Burst that takes longer than MaxWindow to come
+// back is ErrInvalidPolicy.
 //
 // It takes one string of about 60 bytes a subject and limit, gone when the bucket is full. If
 // the server's clock is set back, nothing comes back until it has caught up; Reset ends that

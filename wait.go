@@ -24,11 +24,12 @@ import (
 //
 // Under a limiter of [NewTokenBucket] with one limit, itself and not wrapped in another, they are: each call reserves its
 // units in Redis, in one round trip, and sleeps until its own turn. Turns go by the order in which the calls
-// reach Redis, within a process that in which they were made, and with a Burst of 1 they are evenly
-// spaced over all instances: a leaky bucket. The wait is as long as the context allows (without a
-// deadline MaxWindow); a turn beyond that is refused at once. The turn of a waiter that leaves is given back if nobody
-// has reserved behind it, else it lapses. While Redis is away and the store's failure rule isn't FailError, it decides
-// and waiters compete as above.
+// reach Redis, and with a Burst of 1 they are evenly spaced over all instances, to the microsecond: a leaky bucket. The
+// wait is as long as the context allows (without a deadline MaxWindow); a turn beyond that is refused at once. The turn of a
+// waiter that leaves is given back if nobody has reserved behind it and Redis hears of it in time, else it lapses. Turns
+// once given stay, also under new numbers: nobody else gets in before the last of them. A Reset forgets them: who comes
+// then gets in beside the waiters. The observer hears of a turn when it's reserved. While Redis is
+// away and the store's failure rule isn't FailError, the rule decides and waiters compete as above.
 func Wait(ctx context.Context, l Limiter, key string, n int64) (Decision, error) {
 	if nils.Is(l) {
 		return Decision{}, fmt.Errorf("%w: Wait needs a limiter, not nil", ErrInvalidClient)

@@ -5,10 +5,11 @@
 -- answer  the colour of the call (of a call of one unit, if it asks for none): 1 green, 2 yellow, 3 red; units out of the
 --         excess bucket
 
--- Units out of the excess bucket, rounded up.
+-- Units out of the excess bucket, rounded up. Fewer may be out of both than of the committed one if a key was lost or
+-- the clock was set back.
 local function excess()
 	local committed, both = limits[1], limits[2]
-	return both.whole - committed.whole + (both.part > committed.part and 1 or 0)
+	return math.max(0, both.whole - committed.whole + (both.part > committed.part and 1 or 0))
 end
 
 choose = function(op, n)

@@ -31,6 +31,9 @@ local function wait(set, excess, dead)
 	local first = 1 + dead
 	while true do
 		local page = call('ZRANGE', set, format('%d', first), format('%d', first + PAGE - 1), 'WITHSCORES')
+		if not page[1] then
+			error('ration: fewer leases than their total')
+		end
 		for i = 1, #page, 2 do
 			excess = excess - units_of(page[i])
 			if excess <= 0 then

@@ -10,7 +10,7 @@
 --   charge(limit, n, id, when)
 --                   counts n more units, as used at the time when, nil for now; id
 --                   tells the run's items apart. n < 0 gives back, at most limit.held or
---                   else limit.used, and returns how many: when = nil newest first,
+--                   else limit.used (but for a reservation), and returns how many: when = nil newest first,
 --                   'oldest' oldest first, a time: only such as count as used then
 --                   A token bucket takes a time, too, for the end of a reservation
 --   mend(limit)     after a refusal: gives a key that lost its lifetime by
@@ -31,7 +31,7 @@
 --           o shed: a refund, oldest first, since the newest may be leased
 --           w<longest> reserve: n units that fit within so many microseconds at
 --           the longest count now, to be used when they fit. One limit, of a token bucket
---           c<time> cancel a reservation that fits from then on, unless others have reserved behind it
+--           c<time> cancel a reservation that fits from then on, unless it's over or others have reserved behind it
 --   n       units, 0 to 2^53+2; 0 for p and x; times the calls at most 2^53 if
 --           they are several
 --   limits  number of limits that follow, or 0: those of the item before
@@ -159,7 +159,7 @@ while ARGV[at] do
 			when = 'oldest'
 		end
 		for i = 1, total do
-			local back = math.min(n, limits[i].held or limits[i].used)
+			local back = op == 'c' and n or math.min(n, limits[i].held or limits[i].used)
 			if back > 0 then
 				granted = math.max(granted, charge(limits[i], -back, index, when))
 			end

@@ -3,31 +3,31 @@
 -- time, so that another rate acts on the very tokens that are out.
 --
 -- KEYS  one key a limit: <prefix>:<policy>:tb1:<window µs>:{<subject>}
---       a string of four integers with blanks between:
---         the time of the last change, microseconds
+--       a string of four or five integers with blanks between:
+--         the time of the last change, microseconds, or of the last turn that a waiter has reserved
 --         whole tokens out then
 --         and of one more, how many parts; width parts are a token
 --         the time at which all are back, at the rate there was then
+--         and where a turn is reserved, that rate
 -- Uses  GET SET DEL PTTL PEXPIRE
 --
--- A token that isn't wholly back is out. More are out than the bucket holds
--- if units were lowered, or where waiters have reserved some ahead: then nothing is given back
--- but the last reservation, as its place in time is somebody else's behind it.
+-- A token that isn't wholly back is out. More may be out than the bucket holds, if units were lowered.
 --
--- A stored time later than the clock's own (the clock was set back) goes on being the
--- time: state never moves back. A value of another form counts as none and is written over.
+-- A stored time later than the clock's own, because it's a turn's or the clock was set back, goes on
+-- being the time: state never moves back, and nobody gets in before the last turn, before which nothing is given
+-- back but the turn itself. A value of another form counts as none and is written over.
 
 local grid = false
 fields = 4
 
 -- limit.whole and limit.part are out at limit.time; limit.ends is when all are back at the latest.
 local function read(limit)
-	limit.time, limit.whole, limit.part, limit.ends, limit.used = now, 0, 0, 0, 0
+	limit.time, limit.whole, limit.part, limit.ends, limit.used, limit.paced = now, 0, 0, 0, 0, nil
 	local value = call('GET', KEYS[limit.at])
 	if not value then
 		return
 	end
-	local time, whole, part, ends = string.match(value, '^(%d+) (%d+) (%d+) (%d+)$')
+	local time, whole, part, ends, paced = string.match(value, '^(%d+) (%d+) (%d+) (%d+) ?(%d*)$')
 	if not ends or now >= ends + 0 then
 		return
 	end
@@ -47,6 +47,9 @@ local function read(limit)
 	end
 	limit.time, limit.whole, limit.part, limit.ends = time, whole, part, ends + 0
 	limit.used = whole + (part > 0 and 1 or 0)
+	if paced ~= '' then
+		limit.paced = paced + 0
+	end
 end
 
 -- Microseconds from limit.time until so many whole tokens and limit.part are back, rounded
@@ -81,14 +84,47 @@ local function wait(limit, n)
 	return math.min(limit.time + time, limit.ends) - now
 end
 
+-- Lets time go by, or back, so that what's out is what would be out then.
+local function move(limit, time)
+	local back, rest = muldiv(math.abs(time - limit.time), limit.rate, limit.width)
+	local sign = time > limit.time and 1 or -1
+	limit.whole = limit.whole - sign * back
+	limit.part = limit.part - sign * rest
+	if limit.part < 0 then
+		limit.whole, limit.part = limit.whole - 1, limit.part + limit.width
+	elseif limit.part >= limit.width then
+		limit.whole, limit.part = limit.whole + 1, limit.part - limit.width
+	end
+	limit.time = time
+end
+
 local function charge(limit, n, _, when)
-	local key, left = KEYS[limit.at], limit.used - limit.units
-	if n < 0 and left > 0 and not (when and now + wait(limit, 0) == when) then
-		return 0
+	local key = KEYS[limit.at]
+	if n < 0 and limit.paced and limit.time > now then
+		if limit.time ~= when or limit.paced ~= limit.rate then
+			return 0
+		end
+		move(limit, now) -- the turn before is found again below
+	elseif n < 0 and when and when < now then
+		return 0 -- once its turn is over, others may have had what comes back
+	end
+	if n < 0 then
+		n = -math.min(-n, limit.whole + (limit.part > 0 and 1 or 0))
 	end
 	limit.whole = limit.whole + n
 	if limit.whole < 0 then
 		limit.whole, limit.part = 0, 0
+	end
+	if limit.time <= now then
+		limit.paced = nil
+	end
+	local over = limit.whole + (limit.part > 0 and 1 or 0) - limit.units
+	if over > 0 and (n > 0 or when) then
+		move(limit, limit.time + back_in(limit, limit.whole - limit.units))
+		limit.paced = limit.rate
+		if limit.whole < 0 then -- so many come back within that microsecond
+			limit.whole, limit.part = 0, 0
+		end
 	end
 	limit.used = limit.whole + (limit.part > 0 and 1 or 0)
 	if limit.used == 0 then
@@ -100,7 +136,11 @@ local function charge(limit, n, _, when)
 		ends = math.min(ends, limit.ends)
 	end
 	limit.ends = ends
-	call('SET', key, format('%d %d %d %d', limit.time, limit.whole, limit.part, ends), 'PX', lifetime(ends - now))
+	local value = format('%d %d %d %d', limit.time, limit.whole, limit.part, ends)
+	if limit.paced then
+		value = value .. format(' %d', limit.paced)
+	end
+	call('SET', key, value, 'PX', lifetime(ends - now))
 	return -n
 end
 

@@ -14,6 +14,7 @@ type bucket struct {
 	at     int64        // µs
 	ends   int64        // all are back then, at the rate there was when it was last charged
 	seen   int64        // the latest clock
+	paced  int64        // the Units by which the last turn was found
 }
 
 func newBucket(window int64) *bucket { return &bucket{window: window, out: new(big.Rat)} }
@@ -28,7 +29,7 @@ func (b *bucket) outAt(clock int64) *big.Rat {
 	if clock >= b.ends {
 		return out
 	}
-	back := new(big.Rat).Mul(rat(now-b.at), big.NewRat(b.limit.Units, b.window))
+	back := new(big.Rat).Mul(rat(now-b.at), b.rate())
 	if out.Sub(b.out, back); out.Sign() < 0 {
 		out.SetInt64(0)
 	}
@@ -39,13 +40,16 @@ func (b *bucket) outAt(clock int64) *big.Rat {
 func (b *bucket) counted(clock int64) int64 { return ceil(b.outAt(clock)) }
 
 func (b *bucket) charge(clock, n int64) {
+	if clock >= b.at {
+		b.paced = 0
+	}
 	b.at, b.out = b.now(clock), new(big.Rat).Add(b.outAt(clock), rat(n))
 	b.ends = b.at + ceil(b.time(b.out))
 }
 
-// refund puts tokens back, unless more are out than the bucket holds.
+// refund puts tokens back, unless somebody waits for a turn.
 func (b *bucket) refund(clock, n int64) int64 {
-	if b.counted(clock) > Size(b.limit) {
+	if b.at > clock && b.paced > 0 {
 		return 0
 	}
 	return b.takeBack(clock, n)
@@ -76,16 +80,37 @@ func (m *Model) Reserve(now int64, key string, n int64, l ration.Limit, longest 
 	}
 	turn = b.fits(now, n) - now
 	b.charge(now, n)
+	b.pace()
 	return turn, true
 }
 
-// Cancel gives n reserved units back if they are the last that were, or fit already.
+// pace lets time go on to the last turn, if more is out than fits.
+func (b *bucket) pace() {
+	over := new(big.Rat).Sub(b.out, rat(Size(b.limit)))
+	if over.Sign() <= 0 {
+		return
+	}
+	turn := b.at + ceil(b.time(over))
+	b.out.Sub(b.out, new(big.Rat).Mul(rat(turn-b.at), b.rate()))
+	b.at, b.paced = turn, b.limit.Units
+	if b.out.Sign() <= 0 { // all is back within that µs
+		b.at, b.out, b.ends = 0, new(big.Rat), 0
+	}
+}
+
+// Cancel gives n reserved units back if they are the last that were, and their turn isn't over.
 func (m *Model) Cancel(now int64, key string, n int64, l ration.Limit, turn int64) int64 {
 	b := m.parts(key, []ration.Limit{l}, 0)[0].usage.bucket
-	if b.counted(now) <= Size(l) || b.fits(now, 0) == turn {
-		return b.takeBack(now, n)
+	if turn < now || b.at > now && b.paced > 0 && (b.at != turn || b.paced != l.Units) {
+		return 0
 	}
-	return 0
+	if b.at > now && b.paced > 0 {
+		b.out.Add(b.out, new(big.Rat).Mul(rat(b.at-now), b.rate()))
+		b.at = now
+	}
+	given := b.takeBack(now, n)
+	b.pace()
+	return given
 }
 
 // fits is the first instant from clock on at which n more fit.
@@ -104,6 +129,9 @@ func (b *bucket) fits(clock, n int64) int64 {
 	}
 	return ceil(pause)
 }
+
+// rate is how many tokens come back in a µs.
+func (b *bucket) rate() *big.Rat { return big.NewRat(b.limit.Units, b.window) }
 
 // time is how long so many tokens take to come back, in µs.
 func (b *bucket) time(tokens *big.Rat) *big.Rat {
