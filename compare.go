@@ -51,6 +51,7 @@ type CompareAnswer struct {
 	Remaining  int64
 	Limit      Limit // the one that decided; zero if none did
 	RetryAfter time.Duration
+	Degraded   bool // by the failure rule: no verdict of the limiter
 	Latency    time.Duration
 	Err        error // then the others are zero, but for Latency
 }
@@ -58,7 +59,8 @@ type CompareAnswer struct {
 // CompareKind says how two verdicts differ.
 type CompareKind uint8
 
-// The kinds. The zero CompareKind has no verdicts to compare: a Refund, a Reset, or a limiter that failed.
+// The kinds. The zero CompareKind has no verdicts to compare: a Refund, a Reset, or a limiter that failed, also
+// where its failure rule decided.
 const (
 	BothAllowed CompareKind = iota + 1
 	BothRefused
@@ -84,7 +86,7 @@ func (k CompareKind) String() string {
 // Kind says how the verdicts differ. AllowUpTo may be allowed by both and Granted differ.
 func (e CompareEvent) Kind() CompareKind {
 	switch {
-	case e.First.Err != nil || e.Second.Err != nil, e.Op == OpRefund, e.Op == OpReset:
+	case e.First.Err != nil || e.Second.Err != nil, e.First.Degraded || e.Second.Degraded, e.Op == OpRefund, e.Op == OpReset:
 		return 0
 	case e.First.Allowed && e.Second.Allowed:
 		return BothAllowed
@@ -125,6 +127,6 @@ func compareAnswer(d Decision, err error, latency time.Duration) CompareAnswer {
 	}
 	return CompareAnswer{
 		Allowed: d.Allowed, Granted: d.Granted, Remaining: d.Remaining, Limit: d.Limit,
-		RetryAfter: d.RetryAfter, Latency: latency,
+		RetryAfter: d.RetryAfter, Degraded: d.Degraded, Latency: latency,
 	}
 }

@@ -76,14 +76,29 @@ func (s *Store) unavailable(err error, items []*item) error {
 		return errBudget(s.opts.timeout)
 	}
 	misconfigured, class := isMisconfigured(err), classify(err)
+	if text := withoutKeys(err.Error(), items); text != err.Error() {
+		err = errors.New(text)
+	}
+	return &backendError{cause: err, class: class, misconfigured: misconfigured}
+}
+
+// withoutKeys replaces keys in a text. Of an unknown command's arguments Redis quotes the first 128 bytes, which may end
+// within a key: the rest of the text is cut off there.
+func withoutKeys(text string, items []*item) string {
 	for _, it := range items {
 		for _, key := range it.keys {
-			if strings.Contains(err.Error(), key) {
-				err = errors.New(strings.ReplaceAll(err.Error(), key, "<key>"))
+			text = strings.ReplaceAll(text, key, "<key>")
+		}
+	}
+	for _, it := range items {
+		for _, key := range it.keys {
+			base, _, tagged := strings.Cut(key, "{")
+			if at := strings.Index(text, base+"{"); tagged && at >= 0 {
+				text = text[:at] + "<key>"
 			}
 		}
 	}
-	return &backendError{cause: err, class: class, misconfigured: misconfigured}
+	return text
 }
 
 // isMisconfigured tells refusals that stay until somebody changes the

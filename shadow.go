@@ -49,7 +49,7 @@ type ShadowEvent struct {
 	Granted    int64         // units that the limiter granted
 	Limit      Limit         // the one that decided; zero if none did
 	RetryAfter time.Duration // of the refusal; 0 if some were granted or the limiter failed
-	Err        error         // the limiter's, nil if it decided
+	Err        error         // the limiter's, or the cause of [FailClosed]; nil if it decided
 }
 
 type shadow struct {
@@ -70,9 +70,11 @@ func (s *shadow) do(ctx context.Context, r Request) (Decision, error) {
 		return d, nil
 	}
 	if s.observer != nil {
-		s.observer.Shadowed(ShadowEvent{
-			Name: s.name, Op: r.Op, N: r.N, Granted: d.Granted, Limit: d.Limit, RetryAfter: d.RetryAfter, Err: err,
-		})
+		e := ShadowEvent{Name: s.name, Op: r.Op, N: r.N, Granted: d.Granted, Limit: d.Limit, RetryAfter: d.RetryAfter, Err: err}
+		if err == nil && d.Degraded && d.Limit == (Limit{}) { // an outage, and no limit that bites
+			e.Err, e.RetryAfter = d.Cause, 0
+		}
+		s.observer.Shadowed(e)
 	}
 	if err != nil {
 		if r.Op == OpReset {

@@ -49,14 +49,17 @@ func refusal(d *ration.Decision) error {
 
 // violation names a limit. A name that isn't UTF-8 would make the whole status unsendable.
 func violation(s *ration.LimitState) *errdetails.QuotaFailure_Violation {
-	text := fmt.Sprintf("at most %d units in %v", s.Limit.Units, s.Limit.Window)
+	value, text := s.Limit.Units, fmt.Sprintf("at most %d units in %v", s.Limit.Units, s.Limit.Window)
+	if s.Limit.Burst > 0 && s.Limit.Units > 0 { // a token bucket: no call may cost more than it holds
+		value, text = s.Limit.Burst, fmt.Sprintf("at most %d units at once, %d in %v", s.Limit.Burst, s.Limit.Units, s.Limit.Window)
+	}
 	if s.RetryAfter == ration.Never {
 		text += "; the call costs more and can't succeed however long it waits"
 	}
 	return &errdetails.QuotaFailure_Violation{
 		Description: text,
 		QuotaId:     strings.ToValidUTF8(s.Limit.String(), "\uFFFD"),
-		QuotaValue:  s.Limit.Units,
+		QuotaValue:  value,
 	}
 }
 

@@ -198,11 +198,12 @@ func setTriple(h http.Header, names [3]string, d *ration.Decision, s *ration.Lim
 	}
 }
 
-// deciding is the state of the limit that decided.
+// deciding is the state of the limit that decided. Those of two strategies may be equal, so its numbers count, too.
 func deciding(d *ration.Decision) ration.LimitState {
 	for i := range d.Limits {
-		if d.Limits[i].Limit == d.Limit {
-			return d.Limits[i]
+		s := &d.Limits[i]
+		if s.Limit == d.Limit && s.RetryAfter == d.RetryAfter && (!d.Allowed || s.Remaining == d.Remaining) {
+			return *s
 		}
 	}
 	return ration.LimitState{Limit: d.Limit, Remaining: d.Remaining, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}

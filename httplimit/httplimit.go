@@ -9,6 +9,7 @@ import (
 
 	"github.com/rationgo/ration"
 	"github.com/rationgo/ration/internal/middleware"
+	"github.com/rationgo/ration/internal/nils"
 )
 
 // ErrKey is a request whose subject isn't known: the KeyFunc gave an error, which is wrapped, or an
@@ -25,7 +26,7 @@ const refundTimeout = time.Second
 // middleware is safe for concurrent use, has no goroutine and nothing to close, and
 // may be put around any number of handlers.
 func New(limiter ration.Limiter, key KeyFunc, opts ...Option) (func(http.Handler) http.Handler, error) {
-	if limiter == nil {
+	if nils.Is(limiter) {
 		return nil, fmt.Errorf("%w: httplimit.New needs a limiter, not nil", ration.ErrInvalidClient)
 	}
 	if key == nil {

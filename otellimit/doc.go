@@ -24,8 +24,8 @@
 //	ration.denycache.entries    updowncounter  {entry}     policy
 //	ration.denycache.stored     counter        {refusal}   policy
 //	ration.denycache.evicted    counter        {refusal}   policy
-//	ration.shadow.let_through   counter        {decision}  policy, error.type
-//	ration.compare.decisions    counter        {decision}  policy, compare.kind: both_allowed, both_refused, only_first or only_second
+//	ration.shadow.let_through   counter        {decision}  policy, operation, error.type
+//	ration.compare.decisions    counter        {decision}  policy, operation, compare.kind: both_allowed, both_refused, only_first or only_second
 //
 // Units granted are those let through, also where a failure rule did and nothing was counted. Entries of the
 // cache are what it holds, those that have run out included. The two updowncounters go by changes: a store that is closed

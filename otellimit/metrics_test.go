@@ -292,11 +292,11 @@ func TestShadowAndCompare(t *testing.T) {
 	_, err = shadow.Allow(ctx, hidden)
 	require.NoError(t, err)
 	require.Equal(t, trimmed(`
-		ration_shadow_let_through_total{ration_policy="shadow"} 3
-		ration_shadow_let_through_total{error_type="connection",ration_policy="shadow"} 1
-		ration_compare_decisions_total{ration_compare_kind="both_allowed",ration_policy="trial"} 1
-		ration_compare_decisions_total{ration_compare_kind="both_refused",ration_policy="trial"} 2
-		ration_compare_decisions_total{ration_compare_kind="only_second",ration_policy="trial"} 1
+		ration_shadow_let_through_total{ration_operation="allow",ration_policy="shadow"} 3
+		ration_shadow_let_through_total{error_type="connection",ration_operation="allow",ration_policy="shadow"} 1
+		ration_compare_decisions_total{ration_compare_kind="both_allowed",ration_operation="allow",ration_policy="trial"} 1
+		ration_compare_decisions_total{ration_compare_kind="both_refused",ration_operation="allow",ration_policy="trial"} 2
+		ration_compare_decisions_total{ration_compare_kind="only_second",ration_operation="allow",ration_policy="trial"} 1
 	`), s.lines("ration_shadow", "ration_compare"))
 }
 

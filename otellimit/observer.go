@@ -127,7 +127,7 @@ func (o *Observer) Shadowed(e ration.ShadowEvent) {
 	if o.instruments == nil {
 		return
 	}
-	list := []attribute.KeyValue{policyKey.String(e.Name)}
+	list := []attribute.KeyValue{policyKey.String(e.Name), operationKey.String(operation(e.Op))}
 	if e.Err != nil {
 		list = append(list, errorTypeKey.String(errorType(e.Err)))
 	}
@@ -140,7 +140,7 @@ func (o *Observer) Compared(e ration.CompareEvent) {
 		return
 	}
 	kind := strings.ReplaceAll(e.Kind().String(), " ", "_")
-	o.instruments.compared.Add(background, 1, addOptions(policyKey.String(e.Name), kindKey.String(kind))...)
+	o.instruments.compared.Add(background, 1, addOptions(policyKey.String(e.Name), operationKey.String(operation(e.Op)), kindKey.String(kind))...)
 }
 
 func (o *Observer) policy(name string) *attributes {

@@ -85,6 +85,7 @@ func Failed(rule ration.FailureRule) Step {
 		return Step{problem: err.Error()}
 	}
 	return Step{answer: func(ctx context.Context, r ration.Request, limit ration.Limit) (ration.Decision, error) {
+		limit.Burst = 0 // l is no token bucket
 		return r.Do(context.WithValue(ctx, limitKey{}, limit), l)
 	}}
 }
@@ -131,22 +132,29 @@ func decision(r ration.Request, l ration.Limit, granted, remaining int64, retryA
 		granted, retryAfter = 0, ration.Never
 	}
 	granted, remaining = min(granted, ration.MaxUnits), min(remaining, ration.MaxUnits)
+	size := &l.Units
+	if l.Units == 0 {
+		l.Burst = 0 // a bucket that never fills holds nothing
+	}
+	if l.Burst > 0 {
+		size = &l.Burst
+	}
 	asks := r.Op == ration.OpAllow || r.Op == ration.OpAllowUpTo
 	if asks { // what is granted isn't among what remains
 		remaining = min(remaining, ration.MaxUnits-granted)
-		l.Units = max(l.Units, granted+remaining)
+		*size = max(*size, granted+remaining)
 	}
-	l.Units = max(l.Units, remaining)
+	*size = max(*size, remaining)
 	d := ration.Decision{Granted: granted, Remaining: remaining, Source: ration.Redis}
 	d.Allowed = granted > 0 || !asks && remaining > 0
 	switch {
 	case d.Allowed:
 	case retryAfter == ration.Never:
-		d.RetryAfter, l.Units = ration.Never, min(l.Units, cost-1)
+		d.RetryAfter, l.Burst, l.Units = ration.Never, min(l.Burst, cost-1), min(l.Units, cost-1)
 	default:
-		d.RetryAfter, l.Units, l.Window = retryAfter, max(l.Units, cost), max(l.Window, retryAfter)
+		d.RetryAfter, *size, l.Window = retryAfter, max(*size, cost), max(l.Window, retryAfter)
 	}
-	if remaining < l.Units {
+	if remaining < *size {
 		d.ResetAfter = l.Window
 	}
 	d.Limit = l

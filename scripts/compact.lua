@@ -67,10 +67,12 @@ end
 
 -- The records from one to before another, at least one, as text. The first SMALL came with the head.
 local function records(limit, from, to)
+	local text
 	if limit.text and to <= SMALL then
-		return sub(limit.text, HEAD + 8 * from + 1, HEAD + 8 * to)
+		text = sub(limit.text, HEAD + 8 * from + 1, HEAD + 8 * to)
+	else
+		text = call('GETRANGE', KEYS[limit.at], format('%d', HEAD + 8 * from), format('%d', HEAD + 8 * to - 1))
 	end
-	local text = call('GETRANGE', KEYS[limit.at], format('%d', HEAD + 8 * from), format('%d', HEAD + 8 * to - 1))
 	if from >= to or #text < 8 * (to - from) then
 		error('ration: a compact log that is cut off or has wrong units')
 	end

@@ -69,7 +69,8 @@ func (s *settings) replay(ctx context.Context, st strategy, t *traffic, o ration
 // policyOf is the policy without what only the token bucket has, where it's compared to others.
 func (s *settings) policyOf(st strategy) ration.Policy {
 	p := s.policy
-	if st.name != "token" && (len(s.strategies) > 1 || s.other != nil) {
+	token := func(st strategy) bool { return st.name == "token" }
+	if !token(st) && (slices.ContainsFunc(s.strategies, token) || s.other != nil && token(*s.other)) {
 		p.Limits = slices.Clone(p.Limits)
 		for i := range p.Limits {
 			p.Limits[i].Burst = 0

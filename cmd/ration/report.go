@@ -38,6 +38,7 @@ type limitSummary struct {
 	Name   string `json:"name"`
 	Units  int64  `json:"units"`
 	Window int64  `json:"window_us"`
+	Burst  int64  `json:"burst,omitempty"`
 }
 
 type worstSummary struct {
@@ -96,7 +97,7 @@ func summarize(s *settings, t *traffic, y *tally) summary {
 		Shadowed:        y.spared,
 	}
 	for _, l := range s.policy.Limits {
-		sum.Limits = append(sum.Limits, limitSummary{Name: l.String(), Units: l.Units, Window: l.Window.Microseconds()})
+		sum.Limits = append(sum.Limits, limitSummary{Name: l.String(), Units: l.Units, Window: l.Window.Microseconds(), Burst: l.Burst})
 	}
 	for _, place := range worst(t, []*tally{y}) {
 		of := y.subjects[place]

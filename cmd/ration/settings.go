@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -186,7 +187,11 @@ func (s *settings) validate() error {
 	if err != nil {
 		return err
 	}
-	for _, st := range s.strategies {
+	all := s.strategies
+	if s.other != nil {
+		all = append(slices.Clone(all), *s.other)
+	}
+	for _, st := range all {
 		if _, err := st.open(store, s.policyOf(st)); err != nil {
 			return usageError{err}
 		}

@@ -117,6 +117,7 @@ type decisionLine struct {
 	Key        string `json:"key"`
 	N          int64  `json:"n"`
 	Allowed    bool   `json:"allowed"`
+	Shadowed   bool   `json:"shadowed,omitempty"` // let through by -shadow
 	Remaining  int64  `json:"remaining"`
 	RetryAfter *int64 `json:"retry_after_us"` // null: never
 	Line       int    `json:"line"`
@@ -144,6 +145,7 @@ func (f *decisionFile) write(strategy string, t *traffic, i int, d ration.Decisi
 		Key:       t.keys[r.key],
 		N:         r.n,
 		Allowed:   d.Allowed,
+		Shadowed:  d.Shadowed,
 		Remaining: d.Remaining,
 		Line:      r.line,
 	}

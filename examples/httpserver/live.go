@@ -112,6 +112,10 @@ func (s *server) budget(w http.ResponseWriter, r *http.Request) {
 
 // live is GET /live: the state as server-sent events, until the visitor leaves or the server stops.
 func (s *server) live(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead { // there is no body that could fail
+		w.Header().Set("Content-Type", "text/event-stream")
+		return
+	}
 	select {
 	case s.streams <- struct{}{}:
 		defer func() { <-s.streams }()
