@@ -71,8 +71,8 @@ func (c *config) isExempt(method string) bool {
 }
 
 // WithCost sets the units that a call, or with [WithPerMessage] a message, costs, all or nothing. By
-// default each costs 1. With 0 it passes and no key is asked for; a negative number is an
-// error (ration.ErrInvalidCost, INTERNAL).
+// default each costs 1. With 0 it passes and no key is asked for (a stream under WithPerMessage is asked for
+// it in any case, before its handler is called); a negative number is an error (ration.ErrInvalidCost, INTERNAL).
 func WithCost(cost func(ctx context.Context, call Call) int64) Option {
 	return optionFunc(func(c *config) error {
 		c.cost = cost

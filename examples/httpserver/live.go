@@ -15,7 +15,7 @@ import (
 
 const (
 	liveEvery   = 500 * time.Millisecond // a stream's pace
-	maxStreams  = 100                    // at once: each asks Redis at that pace
+	maxStreams  = 100                    // of clients at once, and of visitors who aren't signed in: each asks Redis at that pace
 	shownLately = 8                      // refusals
 )
 
@@ -116,9 +116,13 @@ func (s *server) live(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		return
 	}
+	room := s.guests
+	if s.visitor(r) != nil {
+		room = s.streams
+	}
 	select {
-	case s.streams <- struct{}{}:
-		defer func() { <-s.streams }()
+	case room <- struct{}{}:
+		defer func() { <-room }()
 	default:
 		writeProblem(w, http.StatusServiceUnavailable, "Too many viewers.")
 		return

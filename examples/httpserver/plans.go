@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -87,6 +88,9 @@ type directory struct {
 }
 
 func newDirectory(store *ration.Store, c config, instances int) (*directory, error) {
+	if c.Plans["login"] != nil {
+		return nil, errors.New("config: a plan is called login, as the limit on logins is")
+	}
 	plans := map[string]*plan{}
 	for name, limits := range c.Plans {
 		limiter, err := planLimiter(store, policy(name, limits), instances)
@@ -100,6 +104,7 @@ func newDirectory(store *ration.Store, c config, instances int) (*directory, err
 		return nil, err
 	}
 	dir := &directory{clients: map[[sha256.Size]byte]*client{}, login: login}
+	names := map[string]bool{}
 	for i, cc := range c.Clients {
 		digest := sha256.Sum256([]byte(cc.Key))
 		switch {
@@ -109,7 +114,10 @@ func newDirectory(store *ration.Store, c config, instances int) (*directory, err
 			return nil, fmt.Errorf("config: client %d has an unknown plan %q", i, cc.Plan)
 		case dir.clients[digest] != nil:
 			return nil, fmt.Errorf("config: client %d has the key of another", i)
+		case names[cc.Name]:
+			return nil, fmt.Errorf("config: client %d has the name of another", i)
 		}
+		names[cc.Name] = true
 		dir.clients[digest] = &client{cc.Name, plans[cc.Plan]}
 	}
 	return dir, nil

@@ -37,14 +37,15 @@ type server struct {
 	dir      *directory
 	log      *slog.Logger
 	lately   lately
-	streams  chan struct{} // room for those of live
+	streams  chan struct{} // room for those of live, of clients
+	guests   chan struct{} // and of others
 	stopping chan struct{}
 	stop     func() // ends the streams
 	handler  http.Handler
 }
 
 func newServer(dir *directory, metrics http.Handler, log *slog.Logger) (*server, error) {
-	s := &server{dir: dir, log: log, streams: make(chan struct{}, maxStreams), stopping: make(chan struct{})}
+	s := &server{dir: dir, log: log, streams: make(chan struct{}, maxStreams), guests: make(chan struct{}, maxStreams), stopping: make(chan struct{})}
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	quote, err := s.limited(quoteCost, s.quote)
 	if err != nil {
@@ -58,17 +59,21 @@ func newServer(dir *directory, metrics http.Handler, log *slog.Logger) (*server,
 	if err != nil {
 		return nil, err
 	}
+	guarded, err := s.guarded()
+	if err != nil {
+		return nil, err
+	}
 	files, err := fs.Sub(web, "web")
 	if err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /api/quote", quote)
-	mux.Handle("GET /api/search", search)
+	mux.Handle("GET /api/quote", guarded(quote))
+	mux.Handle("GET /api/search", guarded(search))
 	mux.Handle("POST /api/login", login)
 	mux.HandleFunc("POST /api/logout", s.logout)
-	mux.HandleFunc("GET /api/budget", s.budget)
-	mux.HandleFunc("GET /live", s.live)
+	mux.Handle("GET /api/budget", guarded(http.HandlerFunc(s.budget)))
+	mux.Handle("GET /live", guarded(http.HandlerFunc(s.live)))
 	mux.Handle("GET /metrics", metrics) // no subject is in it; a real service has it on a port of its own
 	mux.Handle("GET /static/", http.StripPrefix("/static/", http.FileServerFS(files)))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "index.html") })
@@ -125,16 +130,30 @@ func (s *server) authenticated(next http.Handler) http.Handler {
 	})
 }
 
-// visitor is whose key a request has, in the header or the page's cookie; nil if nobody's.
-func (s *server) visitor(r *http.Request) *client {
+// guarded counts a wrong key as a failed login of its address, and refuses when these are used up: a key that's
+// guessed at isn't told to be right or wrong for long.
+func (s *server) guarded() (func(http.Handler) http.Handler, error) {
+	return httplimit.New(s.dir.login, httplimit.RemoteIP(),
+		httplimit.WithHeaders(), // the answer is about something else
+		httplimit.WithSkip(func(r *http.Request) bool { return keyOf(r) == "" || s.visitor(r) != nil }),
+		httplimit.WithRefusalHandler(func(w http.ResponseWriter, r *http.Request, d ration.Decision) {
+			s.refuse(w, r, "login", d)
+		}))
+}
+
+// keyOf is the key that a request has, in the header or the page's cookie.
+func keyOf(r *http.Request) string {
 	key := r.Header.Get(keyHeader)
 	if key == "" {
 		if c, err := r.Cookie(keyCookie); err == nil {
 			key = c.Value
 		}
 	}
-	return s.dir.find(key)
+	return key
 }
+
+// visitor is whose key a request has, nil if nobody's.
+func (s *server) visitor(r *http.Request) *client { return s.dir.find(keyOf(r)) }
 
 // limitedLogin counts the failed logins of an address: a good one is given back.
 func (s *server) limitedLogin() (http.Handler, error) {

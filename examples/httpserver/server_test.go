@@ -121,17 +121,24 @@ func TestSearchCostsFive(t *testing.T) {
 	require.JSONEq(t, `{"quotes": []}`, body)
 }
 
+func (v *service) unauthorized(path string, header ...string) {
+	v.t.Helper()
+	resp, body := v.get(path, header...)
+	require.Equal(v.t, http.StatusUnauthorized, resp.StatusCode)
+	require.Empty(v.t, resp.Header.Get("RateLimit"))
+	require.NotContains(v.t, body, "guess")
+}
+
 func TestUnknownKeys(t *testing.T) {
 	v := serve(t)
-	for _, header := range [][]string{nil, {keyHeader, ""}, {keyHeader, "guess"}, {"Cookie", "key=guess"}, {"Authorization", "free-key"}} {
+	for _, header := range [][]string{nil, {keyHeader, ""}, {"Authorization", "free-key"}} {
 		for _, path := range []string{"/api/quote", "/api/search"} {
-			resp, body := v.get(path, header...)
-			require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
-			require.Empty(t, resp.Header.Get("RateLimit"))
-			require.NotContains(t, body, "guess")
+			v.unauthorized(path, header...)
 		}
 	}
 	require.Empty(t, v.rdb.Keys(), "nothing is charged")
+	v.unauthorized("/api/quote", keyHeader, "guess")
+	v.unauthorized("/api/search", "Cookie", "key=guess")
 	resp, _ := v.get("/api/nothing")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 	resp, _ = v.do(http.MethodPost, "/api/quote", "")
@@ -261,15 +268,15 @@ func TestLive(t *testing.T) {
 func TestStreamsAreBounded(t *testing.T) {
 	v := serve(t)
 	for range maxStreams {
-		v.s.streams <- struct{}{}
+		v.s.guests <- struct{}{}
 	}
 	resp, _ := v.get("/live")
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-	<-v.s.streams
+	<-v.s.guests
 	v.s.stop()
 	resp, _ = v.get("/live")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
-	require.Len(t, v.s.streams, maxStreams-1, "a stream that has ended leaves its room")
+	require.Len(t, v.s.guests, maxStreams-1, "a stream that has ended leaves its room")
 }
 
 // The page needs nothing that isn't here, and the browser is told to load nothing else.

@@ -10,8 +10,8 @@ import (
 	"github.com/rationgo/ration/internal/redistest"
 )
 
-// A server without EVALSHA quotes the first 128 bytes of the arguments: half a subject.
-func TestHostileUnknownCommandLeaksSubject(t *testing.T) {
+// A server without EVALSHA quotes the first 128 bytes of the arguments, half a subject: no error has it.
+func TestNoSubjectInAnUnknownCommand(t *testing.T) {
 	s := redistest.Start(t, redistest.WithArgs("--rename-command", "EVALSHA", ""))
 	store, err := ration.Open(s.Client(t))
 	require.NoError(t, err)

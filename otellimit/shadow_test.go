@@ -13,8 +13,8 @@ import (
 	"github.com/rationgo/ration/rationtest"
 )
 
-// "See how often the limit would have bitten": a page that peeks isn't bitten.
-func TestHostileShadowCountsPeeks(t *testing.T) {
+// A page that peeks isn't bitten by the limit: its peeks can be told apart.
+func TestShadowTellsPeeksApart(t *testing.T) {
 	reader := metric.NewManualReader()
 	o, err := otellimit.NewObserver(otellimit.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
 	require.NoError(t, err)

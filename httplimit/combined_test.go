@@ -14,7 +14,7 @@ import (
 )
 
 // Two strategies may have equal limits; the fields are those of the one that decided.
-func TestHostileEqualLimits(t *testing.T) {
+func TestEqualLimitsOfTwoStrategies(t *testing.T) {
 	r := rationtest.NewRedis(t)
 	store := r.Store()
 	p := ration.Policy{Name: "a", Limits: []ration.Limit{ration.PerMinute(5)}}
@@ -41,7 +41,7 @@ func TestHostileEqualLimits(t *testing.T) {
 }
 
 // What a shadow let through wasn't charged, or not all of it: nothing is given back for it.
-func TestHostileShadowRefund(t *testing.T) {
+func TestNoRefundOfAShadow(t *testing.T) {
 	r := rationtest.NewRedis(t)
 	log, err := ration.NewSlidingLog(r.Store(), ration.Policy{Name: "a", Limits: []ration.Limit{ration.PerMinute(2)}})
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestHostileShadowRefund(t *testing.T) {
 }
 
 // A nil pointer in a Limiter is no limiter, either.
-func TestHostileTypedNil(t *testing.T) {
+func TestTypedNilLimiter(t *testing.T) {
 	_, err := httplimit.New((*rationtest.Fake)(nil), httplimit.RemoteIP())
 	require.ErrorIs(t, err, ration.ErrInvalidClient)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // A token bucket's limit is a limit, also while Redis is away.
-func TestHostileFakeBurst(t *testing.T) {
+func TestFakeOfABucket(t *testing.T) {
 	l := ration.PerMinute(100)
 	l.Burst = 10
 	f := rationtest.NewFake(t, rationtest.Unavailable(), rationtest.Failed(ration.FailOpen), rationtest.Allowed(50), rationtest.Refused(time.Second)).WithLimit(l)

@@ -12,7 +12,7 @@ import (
 )
 
 // A small compact log whose end is missing must be an error, not a script that never ends.
-func TestHostileCompactSmallCutOff(t *testing.T) {
+func TestCompactLogCutOff(t *testing.T) {
 	for _, r := range []ration.Request{{Op: ration.OpAllow, N: 90}, {Op: ration.OpRefund, N: 15}, {Op: ration.OpPeek}} {
 		t.Run(r.Op.String(), func(t *testing.T) {
 			s := redistest.Start(t, redistest.WithClock(rationtest.Epoch))

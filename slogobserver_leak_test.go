@@ -17,7 +17,7 @@ import (
 )
 
 // Whatever Redis, a hook or LimitsFor says about the subject, no log has it.
-func TestHostileSlogLeaks(t *testing.T) {
+func TestSlogHasNoSubject(t *testing.T) {
 	const secret = `al"ice\SECRET`
 	for name, f := range map[string]func(cmd redis.Cmder) error{
 		"quoted":    func(cmd redis.Cmder) error { return fmt.Errorf("odd %q", cmd.String()) },
