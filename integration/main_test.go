@@ -49,12 +49,12 @@ func TestMain(m *testing.M) {
 
 // strategies are the Redis strategies, each with what it has to answer.
 var strategies = map[string]strategy{
-	"fixed":   {ration.NewFixedWindow, model.FixedWindow, 1, true},
-	"log":     {ration.NewSlidingLog, model.SlidingLog, 2, true},
-	"buckets": {ration.NewSlidingBuckets, model.SlidingBuckets, 1, true},
-	"compact": {ration.NewCompactLog, model.SlidingLog, 1, false},
-	"counter": {ration.NewSlidingCounter, model.SlidingCounter, 1, false},
-	"token":   {ration.NewTokenBucket, model.TokenBucket, 1, false},
+	"fixed":   {ration.NewFixedWindow, model.FixedWindow, 1, 3, true},
+	"log":     {ration.NewSlidingLog, model.SlidingLog, 2, 3, true},
+	"buckets": {ration.NewSlidingBuckets, model.SlidingBuckets, 1, 3, true},
+	"compact": {ration.NewCompactLog, model.SlidingLog, 1, 3, false},
+	"counter": {ration.NewSlidingCounter, model.SlidingCounter, 1, 3, false},
+	"token":   {ration.NewTokenBucket, model.TokenBucket, 1, 4, false},
 }
 
 // leased are those of them that NewTwoTier takes.
@@ -68,6 +68,7 @@ type strategy struct {
 	limiter func(*ration.Store, ration.Policy) (ration.Limiter, error)
 	model   model.Strategy
 	header  int // arguments of its script before the first item
+	fields  int // and for each limit
 	leases  bool
 }
 

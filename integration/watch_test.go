@@ -84,7 +84,7 @@ func (w *watch) count(args []any) {
 		w.note(op[0], args[1].(int64)*int64(calls))
 		w.calls += calls
 		w.most = max(w.most, calls)
-		args = args[3+3*limits:]
+		args = args[3+w.st.fields*limits:]
 	}
 }
 
