@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -21,8 +22,10 @@ var bounds = map[string]ration.Option{
 // the default bounds it's among the library's own tests.)
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	all := maps.Clone(strategies)
+	all["token"] = bucket
 	for kind, start := range servers {
-		for name, st := range strategies {
+		for name, st := range all {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				t.Parallel()
 				srv := start(t)
@@ -50,6 +53,7 @@ func harness(t *testing.T, srv server, name string, st strategy, bound ration.Op
 		Now:     srv.Now,
 		Advance: srv.Advance,
 		Grid:    name == "fixed" || name == "counter",
+		Refills: name == "token",
 		Shared:  true,
 		Source:  ration.Redis,
 		Keys: func() []string {

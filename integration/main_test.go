@@ -54,8 +54,11 @@ var strategies = map[string]strategy{
 	"buckets": {ration.NewSlidingBuckets, model.SlidingBuckets, 1, 3, true},
 	"compact": {ration.NewCompactLog, model.SlidingLog, 1, 3, false},
 	"counter": {ration.NewSlidingCounter, model.SlidingCounter, 1, 3, false},
-	"token":   {ration.NewTokenBucket, model.TokenBucket, 1, 4, false},
 }
+
+// bucket isn't among them: the histories' sequential model lists what counts and until when, and the faults' tests read
+// off a wide window what was charged. A bucket has no such list, and fills meanwhile.
+var bucket = strategy{ration.NewTokenBucket, model.TokenBucket, 1, 4, false}
 
 // leased are those of them that NewTwoTier takes.
 var leased = func() map[string]strategy {

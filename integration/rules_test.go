@@ -31,7 +31,7 @@ const slowest = 2*time.Second + standard
 
 // eachRule runs a test for every rule with either kind of client, and a strategy that changes.
 func eachRule(t *testing.T, run func(t *testing.T, st strategy, kind func(*redis.Options), rule ration.FailureRule)) {
-	names := []string{"fixed", "log", "buckets", "compact", "counter", "token"}
+	names := []string{"fixed", "log", "buckets", "compact", "counter"}
 	for i, rule := range rules {
 		for j, yes := range []bool{false, true} {
 			name := names[(i+j)%len(names)]
