@@ -26,6 +26,7 @@ check:
 
 unit:
 	RATION_REQUIRE_REDIS=1 $(GO) test -race -shuffle=on ./...
+	$(GO) test -run SiteLogAgainstTheExactLog ./cmd/ration
 	@for m in $(MODULES); do echo "testing $$m"; \
 		(cd $$m && RATION_REQUIRE_REDIS=1 $(GO) test -race -shuffle=on ./...) || exit 1; done
 

@@ -45,7 +45,7 @@ func NewTwoTier(global Limiter, opts ...TierOption) (Limiter, error) {
 		return nil, fmt.Errorf("%w: NewTwoTier needs a limiter that counts in Redis, not %T", ErrInvalidClient, global)
 	}
 	if !g.strategy.leases {
-		return nil, fmt.Errorf("%w: NewTwoTier has no use for the limiter's strategy", ErrInvalidClient)
+		return nil, fmt.Errorf("%w: NewTwoTier takes limiters of NewFixedWindow, NewSlidingLog and NewSlidingBuckets", ErrInvalidClient)
 	}
 	var o tierOptions
 	for _, opt := range opts {
