@@ -10,6 +10,7 @@ import (
 
 	"github.com/rationgo/ration"
 	"github.com/rationgo/ration/internal/model"
+	"github.com/rationgo/ration/rationtest"
 )
 
 // bucket is a limit of a token bucket.
@@ -106,6 +107,20 @@ func TestB41LongIdleBucket(t *testing.T) {
 			require.Equal(t, ration.Never, tl.costs(1_000_001, "D").RetryAfter)
 		}
 	})
+}
+
+// The ring, too.
+func TestB41LongIdleRing(t *testing.T) {
+	now := rationtest.Epoch
+	p := ration.Policy{Name: "p", Limits: []ration.Limit{ration.PerSecond(1_000_000)}}
+	l, err := ration.NewLocal(p, ration.WithClock(func() time.Time { return now }))
+	require.NoError(t, err)
+	for _, idle := range []time.Duration{0, 12 * time.Hour, 30 * 24 * time.Hour, 10 * 365 * 24 * time.Hour} {
+		now = now.Add(idle)
+		require.EqualValues(t, 999_999, must(l.Allow(ctx, "u")).Remaining)
+		require.Equal(t, ration.Never, must(l.AllowN(ctx, "u", 1_000_001)).RetryAfter)
+		now = now.Add(2 * time.Second) // as long as a ring holds a unit
+	}
 }
 
 func TestB42RatesBeyondTheClock(t *testing.T) {

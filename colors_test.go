@@ -1,6 +1,7 @@
 package ration_test
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -185,5 +186,28 @@ func TestThreeColorMistakesAndFailures(t *testing.T) {
 			}
 			require.Equal(t, want, got, rule)
 		}
+	})
+}
+
+// Equal calls at once share a run, and each has the colour that one of them in a row would have.
+func TestColorsOfACrowd(t *testing.T) {
+	on(t, "token", func(t *testing.T, b backend, _ string) {
+		l := threeColor(t, b.store(t, ration.WithPrefix(freshPrefix())), ration.ThreeColor{Name: "c", Committed: bucket(1, time.Hour, 100), Excess: 50})
+		var mu sync.Mutex
+		got := map[ration.Color]int{}
+		var crowd sync.WaitGroup
+		for range 200 {
+			crowd.Go(func() {
+				d, err := l.Allow(ctx, "u")
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					t.Error(err)
+				}
+				got[d.Color]++
+			})
+		}
+		crowd.Wait()
+		require.Equal(t, map[ration.Color]int{ration.Green: 100, ration.Yellow: 50, ration.Red: 50}, got)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"testing"
 	"time"
@@ -180,6 +181,33 @@ func TestB97AtWindowTurns(t *testing.T) {
 			rdb.SetTime(turn.Add(step*time.Microsecond + time.Duration(random.IntN(3)-1)*time.Microsecond))
 			bounds(t, s.get("/"), limit, rdb.Now())
 		}
+	}
+}
+
+// And for 10,000 refusals on the real clock, around the turns of a short window.
+func TestB97InRealTime(t *testing.T) {
+	limit := ration.Per(1, 5*time.Millisecond)
+	ring, err := ration.NewLocal(policy(limit))
+	require.NoError(t, err)
+	h := middleware(t, ring, anyone, allForms)(ok)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	deadline := time.Now().Add(time.Minute)
+	for refused := 0; refused < 10_000; {
+		w := httptest.NewRecorder()
+		began := time.Now()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusTooManyRequests {
+			require.Equal(t, http.StatusOK, w.Code)
+			require.True(t, time.Now().Before(deadline), "%d refusals", refused)
+			continue
+		}
+		refused++
+		require.Equal(t, "1", w.Header().Get("Retry-After"))
+		require.Equal(t, "1", w.Header().Get("RateLimit-Reset"))
+		at, err := strconv.ParseInt(w.Header().Get("X-RateLimit-Reset"), 10, 64)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, at, began.Unix())
+		require.LessOrEqual(t, at, time.Now().Add(limit.Window).Unix()+1)
 	}
 }
 

@@ -267,6 +267,27 @@ func TestDenyCache(t *testing.T) {
 	`), s.lines("ration_denycache"))
 }
 
+// B127: no number of any metric is below 0, whatever the answers were.
+func TestB127NothingNegative(t *testing.T) {
+	s := newScraper(t)
+	rdb := rationtest.NewRedis(t)
+	store := rdb.Store(ration.WithObserver(s.observer()), ration.WithDenyCache(10), ration.WithOnFailure(ration.FailClosed))
+	l, err := ration.NewSlidingLog(store, policy("p", ration.PerMinute(2)))
+	require.NoError(t, err)
+	for _, stopped := range []bool{false, true} {
+		if stopped {
+			rdb.Stop()
+		}
+		for _, op := range []ration.Op{ration.OpAllow, ration.OpAllow, ration.OpAllow, ration.OpAllowUpTo, ration.OpPeek, ration.OpRefund} {
+			d, err := ration.Request{Op: op, Key: hidden, N: 1}.Do(ctx, l)
+			require.NoError(t, err)
+			require.Equal(t, d.Allowed, d.RetryAfter == 0)
+		}
+	}
+	require.Contains(t, s.text(), "ration_decision_duration_seconds_sum")
+	require.NotRegexp(t, `(?m)^ration_.* -`, s.text())
+}
+
 // Both decorators, of limiters in Redis and of one that fails.
 func TestShadowAndCompare(t *testing.T) {
 	s := newScraper(t)

@@ -164,7 +164,7 @@ func below(sorted []int64, at int64) int {
 
 // printTiers measures the rows and prints them.
 func printTiers(ctx context.Context, rdb *redis.Client, rows []tier, windows int, w io.Writer) error {
-	fmt.Fprintf(w, "\nHow much of %d units a %v the instances use under steady demand above it, in %d windows:\n\n", tierUnits, tierWindow, windows)
+	fmt.Fprintf(w, "\nHow much of %d units in %v the instances use under steady demand above it, in %d of these windows:\n\n", tierUnits, tierWindow, windows)
 	fmt.Fprintln(w, "| strategy | instances | mode | used | over the limit | commands per decision |\n|---|--:|---|--:|--:|--:|")
 	for _, r := range rows {
 		if err := ctx.Err(); err != nil {

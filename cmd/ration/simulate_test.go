@@ -165,6 +165,7 @@ func TestDecisions(t *testing.T) {
 	require.Regexp(t, `(?m)^units admitted +3$`, stdout)
 	require.Regexp(t, `(?m)^units refused +6$`, stdout)
 
+	require.NotRegexp(t, `":-`, string(text)) // B127: nothing is below 0
 	all := decisions(t, log, "-limit", "3/10s", "-strategy", "all")
 	require.Len(t, all, 24)
 	require.Equal(t, "fixed", all[0].Strategy)
