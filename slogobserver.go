@@ -19,7 +19,8 @@ import (
 //   - Debug: a breaker that probes; units of blocks that are lost; refusals that had to go from the
 //     denied-key cache. Of these an outage or a flood may make thousands.
 //
-// Decisions are logged only with [WithDecisionLevels]. An event whose level is disabled costs a few
+// Decisions are logged only with [WithDecisionLevels]; at the level of those refused also what [NewShadow] let through
+// and where the two limiters of [NewCompare] differ, but for peeks. An event whose level is disabled costs a few
 // nanoseconds and allocates nothing. Events have no context, so handlers get context.Background().
 //
 // The attributes are policy, op, units, granted, verdict (allowed, refused, done or error; that of a peek is
@@ -177,6 +178,37 @@ func (o *slogObserver) Leased(e LeaseEvent) {
 func (o *slogObserver) Cached(e CacheEvent) {
 	if e.Evicted && o.enabled(slog.LevelDebug) {
 		o.log(slog.LevelDebug, "ration: denied-key cache is full", slog.String("policy", e.Policy), slog.Int("entries", e.Entries))
+	}
+}
+
+// Shadowed logs what a shadow let through.
+func (o *slogObserver) Shadowed(e ShadowEvent) {
+	if o.levels.Refused == nil || e.Op == OpPeek {
+		return
+	}
+	level := o.levels.Refused.Level()
+	if !o.enabled(level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("policy", e.Name), slog.String("op", e.Op.String()), slog.Int64("units", e.N), slog.Int64("granted", e.Granted)}
+	if e.Limit != (Limit{}) {
+		attrs = append(attrs, slog.String("limit", e.Limit.String()))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("err", ownText(e.Err)))
+	}
+	o.log(level, "ration: let through by a shadow", attrs...)
+}
+
+// Compared logs two verdicts that differ.
+func (o *slogObserver) Compared(e CompareEvent) {
+	kind := e.Kind()
+	if o.levels.Refused == nil || e.Op == OpPeek || kind != OnlyFirst && kind != OnlySecond {
+		return
+	}
+	if level := o.levels.Refused.Level(); o.enabled(level) {
+		o.log(level, "ration: two limiters differ", slog.String("policy", e.Name), slog.String("op", e.Op.String()),
+			slog.Int64("units", e.N), slog.String("allowed", kind.String()))
 	}
 }
 

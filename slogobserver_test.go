@@ -156,6 +156,24 @@ func TestSlogLosses(t *testing.T) {
 		`level=DEBUG msg="ration: denied-key cache is full" policy=login entries=7`+"\n", b.take(t))
 }
 
+func TestSlogDecorators(t *testing.T) {
+	var b logbook
+	o := slogObserver(t, &b, slog.LevelDebug, everyDecision)
+	quiet := slogObserver(t, &b, slog.LevelDebug)
+	for _, o := range []ration.Observer{quiet, o} {
+		o.Shadowed(ration.ShadowEvent{Name: "login", Op: ration.OpAllow, N: 3, Limit: ration.PerMinute(5)})
+		o.Shadowed(ration.ShadowEvent{Name: "login", Op: ration.OpAllow, N: 1, Err: ration.ErrClosed})
+		o.Shadowed(ration.ShadowEvent{Name: "login", Op: ration.OpPeek})
+		for _, second := range []bool{true, false} {
+			o.Compared(ration.CompareEvent{Name: "trial", Op: ration.OpAllow, N: 2, First: ration.CompareAnswer{Allowed: true}, Second: ration.CompareAnswer{Allowed: second}})
+		}
+	}
+	require.Equal(t, `level=INFO msg="ration: let through by a shadow" policy=login op=AllowN units=3 granted=0 limit=5/1m0s
+level=INFO msg="ration: let through by a shadow" policy=login op=AllowN units=1 granted=0 err="ration: store is closed"
+level=INFO msg="ration: two limiters differ" policy=trial op=AllowN units=2 allowed="only first"
+`, b.take(t))
+}
+
 // oneOfEach are events of all sorts.
 func oneOfEach(o ration.Observer) {
 	o.Decided(ration.DecisionEvent{Policy: "p", Op: ration.OpAllow, N: 1, Allowed: true, Granted: 1, Source: ration.Redis})
