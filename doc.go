@@ -52,6 +52,10 @@
 // (lease.go), or a share on a ring (sharetier.go). What they don't have is
 // asked for on the road above. The instances count each other by a heartbeat (heartbeat.go).
 //
+// A combined limiter (combine.go) asks with the limits of its parts, by a script that has all strategies in it. A
+// waiter under a token bucket reserves its turn on the same road (reserve.go), and a permit's lease
+// is an item there too (concurrency.go, permit.go).
+//
 // The time is the Redis server's, in whole microseconds, taken inside the
 // script; the clocks of the instances decide nothing.
 //
