@@ -108,14 +108,24 @@ func (tl *timeline) requireLifetimes(longest time.Duration) {
 
 // on runs a test on every server for the strategies named.
 func on(t *testing.T, names string, run func(t *testing.T, b backend, strategy string)) {
-	for server, start := range backends {
-		t.Run(server, func(t *testing.T) {
-			b := start(t)
-			for _, strategy := range strings.Fields(names) {
-				t.Run(strategy, func(t *testing.T) { run(t, b, strategy) })
-			}
-		})
-	}
+	onEach(t, backends, func(t *testing.T, start func(testing.TB) backend) {
+		b := start(t)
+		for _, strategy := range strings.Fields(names) {
+			t.Run(strategy, func(t *testing.T) { run(t, b, strategy) })
+		}
+	})
+}
+
+// onEach runs a test on servers side by side, and returns when all have ended.
+func onEach(t *testing.T, servers map[string]func(testing.TB) backend, run func(t *testing.T, start func(testing.TB) backend)) {
+	t.Run("on", func(t *testing.T) {
+		for server, start := range servers {
+			t.Run(server, func(t *testing.T) {
+				t.Parallel()
+				run(t, start)
+			})
+		}
+	})
 }
 
 const (

@@ -108,19 +108,17 @@ func TestConformance(t *testing.T) {
 		s := redistest.Start(t, redistest.WithClock(rationtest.Epoch))
 		return backend{s, s.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })}
 	}
-	for server, start := range all {
-		t.Run(server, func(t *testing.T) {
-			b := start(t)
-			for strategy, newLimiter := range withCombined() {
-				t.Run(strategy, func(t *testing.T) {
-					b.SetTime(rationtest.Epoch) // windows of an age add up to more than Lua counts
-					rationtest.Exercise(t, func(t *testing.T) rationtest.Harness {
-						return redisHarness(t, b, strategy, newLimiter)
-					})
+	onEach(t, all, func(t *testing.T, start func(testing.TB) backend) {
+		b := start(t)
+		for strategy, newLimiter := range withCombined() {
+			t.Run(strategy, func(t *testing.T) {
+				b.SetTime(rationtest.Epoch) // windows of an age add up to more than Lua counts
+				rationtest.Exercise(t, func(t *testing.T) rationtest.Harness {
+					return redisHarness(t, b, strategy, newLimiter)
 				})
-			}
-		})
-	}
+			})
+		}
+	})
 }
 
 // redisHarness gives each check a prefix of its own on a shared server.
