@@ -15,7 +15,7 @@ package ration
 // It's the cheapest sliding window: one string of 15 to 50 bytes a subject and limit, whatever
 // is admitted, gone a Window after the window that it was last charged in. [Limiter].Refund
 // gives units back as they were charged, those of the current window first; of the window before
-// all can still be given back, though they count in part. If the server's clock is set back, the latest
+// all can still be given back, though they count in part, MaxUnits at most by a call. If the server's clock is set back, the latest
 // window seen stays the current one until the clock has caught up with it; Reset
 // ends that for a subject.
 //

@@ -77,7 +77,8 @@ func (m *Model) Do(now int64, r ration.Request, limits []ration.Limit, slots int
 	case ration.OpRefund:
 		granted := int64(0)
 		for _, p := range parts {
-			granted = max(granted, p.usage.refund(now, r.N, newest))
+			// Two windows of the counter may hold more than MaxUnits: one call gives no more back.
+			granted = max(granted, p.usage.refund(now, min(r.N, ration.MaxUnits), newest))
 		}
 		return decide(now, 1, granted, remaining(now, parts) > 0, parts)
 	case ration.OpReset:
