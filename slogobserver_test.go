@@ -72,7 +72,7 @@ func TestSlogOutage(t *testing.T) {
 		failure := `level=WARN msg="ration: no answer from Redis" class=connection calls=1 err="ration: no answer from Redis: cut off"` + "\n"
 		require.Equal(w, failure+failure+`level=WARN msg="ration: circuit breaker opened" from=closed cooldown=100ms`+"\n"+failure, b.take(w))
 		w.spoil(nil)
-		time.Sleep(100 * time.Millisecond)
+		pass(100 * time.Millisecond)
 		must(l.Allow(ctx, hidden))
 		synctest.Wait()
 		require.Equal(w, `level=DEBUG msg="ration: circuit breaker probes" from=open`+"\n"+
